@@ -1,0 +1,36 @@
+"""ddp_course: learn PyTorch distributed training by running it.
+
+The public names are resolved on first use, so that importing the package costs nothing: a rank
+that only wants `ddp_course.report` does not pay for the notebook's panel, and a notebook's kernel
+never imports torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_HOME = {
+    "Run": "ddp_course.runs",
+    "check": "ddp_course.checks",
+    "doctor": "ddp_course.doctor",
+    "explore": "ddp_course.views.explore",
+    "launch": "ddp_course.launch",
+    "predict": "ddp_course.views.predict",
+    "show_diff": "ddp_course.views.diff",
+    "show_job": "ddp_course.views.diff",
+    "timeline": "ddp_course.views.timeline",
+}
+
+__all__ = sorted(_HOME)  # noqa: PLE0605 - the table above is the one list of names
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"ddp_course has no {name!r}; it offers {', '.join(__all__)}")
+    return getattr(importlib.import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__
