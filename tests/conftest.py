@@ -1,0 +1,104 @@
+"""What all tests share: a place for runs, optional tools, and proof that nothing is left running.
+
+needs("chromium")     mark a test that needs a system tool. Without the tool it is left out, and
+                      listed at the end with the command that brings it; under CI it fails.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+RUNS = Path(tempfile.mkdtemp(prefix="ddp-course-tests-"))
+os.environ["DDP_COURSE_HEADLESS"] = "1"
+os.environ["DDP_COURSE_RUNS"] = str(RUNS / "runs")
+os.environ["DDP_COURSE_DATA"] = str(RUNS / "data")
+
+UNDER_CI = os.environ.get("CI", "").lower() not in ("", "0", "false")
+
+# tool: the names it may have on PATH, and the command that brings it
+TOOLS = {
+    "chromium": (
+        ("chromium", "chromium-browser", "google-chrome"),
+        "sudo apt-get install chromium",
+    ),
+}
+
+
+def find_tool(tool: str) -> str | None:
+    """The path of a system tool, or None."""
+    names, _ = TOOLS[tool]
+    return next((path for name in names if (path := shutil.which(name))), None)
+
+
+def needs(tool: str) -> pytest.MarkDecorator:
+    """Mark a test, or a module by `pytestmark`, that needs a system tool from TOOLS."""
+    if tool not in TOOLS:
+        raise ValueError(f"no tool {tool!r} in tests/conftest.py; it has {', '.join(TOOLS)}")
+    return pytest.mark.needs(tool)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for mark in item.iter_markers("needs"):
+        tool = str(mark.args[0])
+        if find_tool(tool) is None:
+            reason = f"{tool} is not installed; to run it: {TOOLS[tool][1]}"
+            if UNDER_CI:
+                pytest.fail(reason, pytrace=False)
+            pytest.skip(reason)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    skipped = reporter.stats.get("skipped") if reporter else None
+    if skipped and UNDER_CI and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    skipped = terminalreporter.stats.get("skipped", [])
+    if not skipped:
+        return
+    terminalreporter.section("left out on this machine")
+    for report in skipped:
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+        terminalreporter.line(f"{report.nodeid}: {str(reason).removeprefix('Skipped: ')}")
+    if UNDER_CI:
+        terminalreporter.line("CI is set: a test that is left out fails the session", red=True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_left_behind() -> Iterator[None]:
+    """Fail the session if a process that a test started outlives all tests."""
+    yield
+    deadline = time.monotonic() + 10
+    while (left := _alive()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    shutil.rmtree(RUNS, ignore_errors=True)
+    assert not left, "still running after all tests:\n" + "\n".join(left)
+
+
+def _alive() -> list[str]:
+    """Our descendants, and orphans that still carry this session's runs folder."""
+    me = psutil.Process()
+    family = {process.pid for process in me.children(recursive=True)}
+    found = []
+    for process in psutil.process_iter():
+        try:
+            ours = process.pid in family or (
+                process.pid != me.pid
+                and process.environ().get("DDP_COURSE_RUNS") == os.environ["DDP_COURSE_RUNS"]
+            )
+            if ours and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(f"{process.pid} {' '.join(process.cmdline()) or process.name()}")
+        except psutil.Error:
+            continue
+    return found
