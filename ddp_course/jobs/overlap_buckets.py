@@ -61,7 +61,7 @@ def main() -> None:
         for step in range(WARM_UP_STEPS, WARM_UP_STEPS + TRACED_STEPS):
             train_step(step)
 
-    sizes = model._get_ddp_logging_data()["rebuilt_bucket_sizes"]  # bytes, e.g. "1050624, 1050624"
+    sizes = model._get_ddp_logging_data()["rebuilt_bucket_sizes"]  # bytes; no public way yet
     buckets_mb = [int(size) / 2**20 for size in sizes.split(",")]
     log(buckets=len(buckets_mb), buckets_mb=buckets_mb)
     dist.destroy_process_group()  # NEW:
