@@ -13,11 +13,11 @@ RUN := $(VENV)/bin/python
 
 # Any Python 3 can start the installer; the installer finds the right one, or says what is missing.
 define install
-	@starter=; for p in "$(PYTHON)" python3 python3.13 python3.12 python3.11 python; do \
+	@starter=; for p in $(RUN) "$(PYTHON)" python3 python3.13 python3.12 python3.11 python; do \
 	  if [ -n "$$p" ] && "$$p" -c 'import sys; sys.exit(sys.version_info < (3, 6))' 2>/dev/null; \
 	  then starter=$$p; break; fi; done; \
 	if [ -z "$$starter" ]; then \
-	  echo "What happened: no Python 3 was found on PATH."; \
+	  echo "What happened: no Python 3 was found."; \
 	  echo "What to do:    install Python 3.11, 3.12 or 3.13, or name one: make $@ PYTHON=/path/to/python3.12"; \
 	  exit 1; fi; \
 	"$$starter" tools/install.py --venv "$(VENV)" --python "$(PYTHON)" --torch "$(TORCH)" --cpu "$(CPU)"
