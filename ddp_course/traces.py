@@ -27,7 +27,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from .errors import NoEvidence
+from ddp_course.errors import NoEvidence
 
 Interval = tuple[int, int]  # start and end in ns; the end is not part of it
 
