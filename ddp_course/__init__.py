@@ -13,9 +13,9 @@ from typing import Any
 _HOME = {
     "Run": "ddp_course.runs",
     "check": "ddp_course.checks",
-    "doctor": "ddp_course.doctor",
+    "doctor": "ddp_course.machine",
     "explore": "ddp_course.views.explore",
-    "launch": "ddp_course.launch",
+    "launch": "ddp_course.launcher",
     "predict": "ddp_course.views.predict",
     "show_diff": "ddp_course.views.diff",
     "show_job": "ddp_course.views.diff",

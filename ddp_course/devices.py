@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from ddp_course.report import emit
+
 if TYPE_CHECKING:
     import torch
 
@@ -82,6 +84,7 @@ def my_place() -> Place:
     if device.type == "cuda":
         torch.cuda.set_device(device)
     on_gpu = device.type == "cuda"
+    emit("place", device=choice.device, backend=choice.backend, why=choice.why)
     return Place(
         device=device,
         backend=choice.backend,

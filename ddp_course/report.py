@@ -80,9 +80,7 @@ def traced() -> Iterator[None]:
     with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiler:
         yield
         time.sleep(0.02)  # Gloo's threads close their last event a moment after wait() returns
-    profiler.export_chrome_trace(
-        str(Path(folder) / f"trace-{os.environ.get('RANK', '0')}.json")
-    )
+    profiler.export_chrome_trace(str(Path(folder) / f"trace-{os.environ.get('RANK', '0')}.json"))
 
 
 def run_rank(main: Callable[[], object]) -> NoReturn:
@@ -103,8 +101,11 @@ def run_rank(main: Callable[[], object]) -> NoReturn:
         if isinstance(leaving.code, str):
             sys.stderr.write(leaving.code + "\n")
         code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
-    except BaseException:
-        sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+    except BaseException as error:
+        own = error.__traceback__
+        while own is not None and own.tb_frame.f_code.co_name in ("run_rank", "wrapper"):
+            own = own.tb_next  # this frame and that of @record say nothing about the job
+        sys.excepthook(type(error), error.with_traceback(own), own)
         code = 1
     finally:
         for stream in (sys.stdout, sys.stderr):

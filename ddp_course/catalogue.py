@@ -1,0 +1,194 @@
+"""Which jobs there are and which knobs each one has, read from the file without running it.
+
+A job declares a knob by a plain argparse call:
+
+    parser.add_argument("--bucket-mb", type=float, default=25, help="…")
+
+so that launch(…, bucket_mb=1) can be checked before anything starts. Literal names, `type=int`,
+`float` or `str`, `choices=[…]`, `nargs="+"` and `action="store_true"` are understood; anything
+else is passed on as it is and judged by the job itself.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ddp_course.errors import BadArgument
+
+JOBS = Path(__file__).parent / "jobs"
+
+
+@dataclass(frozen=True)
+class Knob:
+    """One flag of a job: `bucket_mb` is the knob, `--bucket-mb` its flag."""
+
+    name: str
+    flag: str
+    kind: str = "str"  # "int", "float", "str", "flag" (no value) or "any" (not understood)
+    choices: tuple[Any, ...] = ()
+    many: bool = False
+    default: Any = None
+    help: str = ""
+
+    def __str__(self) -> str:
+        if self.choices:
+            value = " | ".join(map(repr, self.choices))
+        else:
+            value = {"flag": "True or False", "any": "a value"}.get(self.kind, f"{self.kind}")
+        return f"{self.name}: {'a list of ' * self.many}{value}"
+
+    def words(self, value: Any) -> list[str]:
+        """The command-line words for this value. Raises BadArgument if it has the wrong type."""
+        if self.kind == "flag":
+            if not isinstance(value, bool):
+                raise self._mistyped(value)
+            return [self.flag] * value
+        values = list(value) if self.many and isinstance(value, list | tuple) else [value]
+        if self.many and not values:
+            raise self._mistyped(value)
+        texts = [self._text(one) for one in values]
+        # A value that begins with a dash would be taken for a flag.
+        if len(texts) == 1 and not self.many:
+            return [f"{self.flag}={texts[0]}"] if texts[0][:1] in "-" else [self.flag, texts[0]]
+        return [self.flag, *texts]
+
+    def _text(self, value: Any) -> str:
+        fits = {
+            "int": isinstance(value, int) and not isinstance(value, bool),
+            "float": isinstance(value, int | float) and not isinstance(value, bool),
+            "str": isinstance(value, str | Path),
+        }.get(self.kind, isinstance(value, str | int | float | Path))
+        if not fits or (self.choices and value not in self.choices) or "\0" in str(value):
+            raise self._mistyped(value)
+        return str(value)
+
+    def _mistyped(self, value: Any) -> BadArgument:
+        return BadArgument(
+            f"The knob {self.name!r} cannot be {value!r} (a {type(value).__name__}).",
+            action=f"give it as {self}",
+        )
+
+
+def find_job(job: str | Path) -> Path:
+    """The script of a job: a name (of a cell's job here, or of the course) or a path to a .py file.
+
+    Raises BadArgument, naming the jobs that there are.
+    """
+    if not isinstance(job, str | Path) or not str(job).strip() or "\0" in str(job):
+        raise BadArgument(f"A job is a name or a path to a .py file, not {job!r}.")
+    text = str(job)
+    if text.endswith(".py") or "/" in text or isinstance(job, Path):
+        path = Path(text).expanduser()
+        if path.is_file() and path.suffix == ".py":
+            return path.resolve()
+        kind = "not a Python file (.py)" if path.is_file() else "not there"
+        raise BadArgument(
+            f"{path} is {kind}.",
+            cause=f"the path is relative to the folder that you are in: {Path.cwd()}",
+            action="check the path, or give the name of a job: " + ", ".join(names()),
+        )
+    for folder in (Path.cwd(), JOBS):
+        path = folder / f"{text}.py"
+        if path.is_file() and (folder == JOBS or is_from_cell(path)):
+            return path.resolve()
+    known = sorted({*names(), *cell_jobs()})
+    close = difflib.get_close_matches(text, known, n=1)
+    raise BadArgument(
+        f"There is no job {text!r}.",
+        cause=f"did you mean {close[0]!r}?" if close else "",
+        action="choose one of " + ", ".join(known),
+    )
+
+
+def names() -> list[str]:
+    """The course's own jobs."""
+    return sorted(path.stem for path in JOBS.glob("*.py") if not path.stem.startswith("_"))
+
+
+FROM_CELL = "# (a cell saved by %%job; edit the cell, not this file)\n"
+
+
+def cell_jobs() -> list[str]:
+    """The jobs that cells have saved in the present folder."""
+    return sorted(path.stem for path in Path.cwd().glob("*.py") if is_from_cell(path))
+
+
+def is_from_cell(path: Path) -> bool:
+    """Whether this file was written by %%job, so that it may be overwritten by it."""
+    try:
+        return path.read_bytes().endswith(FROM_CELL.encode())
+    except OSError:
+        return False
+
+
+def knobs_of(script: Path) -> dict[str, Knob]:
+    """The knobs that a script declares, by name. Raises BadArgument if it cannot be read."""
+    try:
+        tree = ast.parse(script.read_bytes(), filename=str(script))
+    except SyntaxError:
+        return {}  # the ranks will say so, with the line and a caret
+    except (OSError, ValueError) as error:
+        raise BadArgument(f"{script} cannot be read: {error}") from error
+    knobs: dict[str, Knob] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "add_argument":
+            knob = _knob(node)
+            if knob is not None:
+                knobs[knob.name] = knob
+    return knobs
+
+
+def flags(script: Path, given: Mapping[str, Any]) -> list[str]:
+    """The command-line words for these knobs. Raises BadArgument for a wrong name or value."""
+    knobs = knobs_of(script)
+    words: list[str] = []
+    for name, value in given.items():
+        if name not in knobs:
+            close = difflib.get_close_matches(name, knobs, n=1)
+            listed = "; ".join(map(str, knobs.values())) or "it declares none (no add_argument)"
+            raise BadArgument(
+                f"The job {script.stem!r} has no knob {name!r}.",
+                cause=f"did you mean {close[0]!r}?" if close else "",
+                action=f"its knobs: {listed}. launch itself takes ranks, trace, limit_s, "
+                "restarts, warm, env and wait",
+            )
+        words += knobs[name].words(value)
+    return words
+
+
+def _knob(call: ast.Call) -> Knob | None:
+    literal = [a.value for a in call.args if isinstance(a, ast.Constant)]
+    flag = next((text for text in literal if isinstance(text, str) and text[:2] == "--"), None)
+    if flag is None:
+        return None
+    said = {keyword.arg: keyword.value for keyword in call.keywords}
+    kind = said["type"].id if isinstance(said.get("type"), ast.Name) else "str"  # type: ignore[attr-defined]
+    if "type" in said and kind not in ("int", "float", "str"):
+        kind = "any"
+    action = _literal(said.get("action"))
+    if action in ("store_true", "store_false"):
+        kind = "flag"
+    elif "action" in said and action != "store":
+        kind = "any"
+    choices = _literal(said.get("choices"))
+    return Knob(
+        name=flag[2:].replace("-", "_"),
+        flag=flag,
+        kind=kind,
+        choices=tuple(choices) if isinstance(choices, list | tuple) else (),
+        many=_literal(said.get("nargs")) in ("+", "*"),
+        default=_literal(said.get("default")),
+        help=str(_literal(said.get("help")) or ""),
+    )
+
+
+def _literal(node: ast.expr | None) -> Any:
+    try:
+        return None if node is None else ast.literal_eval(node)
+    except ValueError:
+        return None

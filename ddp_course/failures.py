@@ -1,0 +1,182 @@
+"""Which rank failed first, and what merely followed.
+
+The loudest rank is often a victim: when one rank dies, its peers report a closed connection. The
+rule: a rank whose last words are about a broken connection comes after any rank that says something
+else; among equals the earliest comes first. torchrun's own table gives the exit codes that nobody
+else has seen.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from ddp_course.runs import Failure, Line, exit_text
+
+# What Gloo, NCCL and torchrun say when it was another rank that went.
+_FOLLOWED = re.compile(
+    r"Connection (closed|reset) by peer|Broken pipe|connectFullMesh failed|remote process exited"
+    r"|Timed out waiting \d+ms|NCCL communicator was aborted|DistNetworkError|Connection refused"
+)
+_TABLE_ROW = re.compile(r"rank\s+: (\d+) \(local_rank: \d+\)\s+exitcode\s+: (-?\d+) \(pid")
+_EXCEPTION = re.compile(r"[\w.]+(Error|Exception|Interrupt|Exit)\b")
+_FRAME = re.compile(r'  File "(?P<file>.+)", line (?P<line>\d+) in (?P<function>.+)')
+_PREFIX = re.compile(r"\[rank\d+\]: ")  # torch puts it before each line of a traceback
+_ABORT_AT_EXIT = "terminate called without an active exception"
+
+
+@dataclass
+class Observed:
+    """What the launcher saw of a run, beside its output."""
+
+    deaths: list[tuple[float, int, int]] = field(default_factory=list)  # (t_s, rank, exit code)
+    killed: dict[int, int] = field(default_factory=dict)  # rank -> the signal that the learner sent
+    paused: set[int] = field(default_factory=set)
+
+
+def exit_codes(lines: Sequence[Line], observed: Observed, ranks: int, ok: bool) -> dict[int, int]:
+    """{rank: exit code} from what was seen, torchrun's table filling the gaps."""
+    codes = dict(_table(lines))
+    codes.update({rank: code for _, rank, code in observed.deaths})
+    if ok:
+        codes = {rank: codes.get(rank, 0) for rank in range(ranks)}
+    return codes
+
+
+def first_failure(
+    lines: Sequence[Line], observed: Observed, codes: Mapping[int, int]
+) -> Failure | None:
+    """The first failure of a run that torchrun called failed."""
+    failed = [rank for rank, code in codes.items() if code not in (0, -signal.SIGTERM)]
+    if not failed:
+        said = [line.text for line in lines if line.rank is None and line.text.strip()]
+        return Failure(None, _agent_said(said), traceback="\n".join(said[-20:]))
+    died = {rank: number for number, (_, rank, _) in enumerate(observed.deaths)}
+    spoke = {rank: _first_traceback_s(lines, rank) for rank in failed}
+    first = min(
+        failed,
+        key=lambda rank: (
+            rank not in observed.killed,
+            bool(_FOLLOWED.search(_last_words(lines, rank))),
+            spoke[rank],
+            died.get(rank, len(died)),
+        ),
+    )
+    consequences = {
+        rank: _consequence(lines, rank, codes[rank])
+        for rank in sorted(codes)
+        if rank != first and codes[rank] != 0
+    }
+    return Failure(
+        rank=first,
+        what=_sentence(lines, observed, first, codes[first]),
+        exit_code=codes[first],
+        traceback="" if codes[first] == -signal.SIGKILL else _traceback(lines, first),
+        consequences=consequences,
+    )
+
+
+def time_out(lines: Sequence[Line], observed: Observed, ranks: int, limit_s: float,
+             script: Path) -> Failure:  # fmt: skip
+    """The failure of a run that was ended at its limit: where each rank was then."""
+    where = {rank: _where(lines, rank, script) for rank in range(ranks)}
+    for rank in observed.paused:
+        where[rank] = f"paused (SIGSTOP), {where[rank]}"
+    return Failure(
+        None, f"the run did not end within its limit of {limit_s:g} s (limit_s)", where=where
+    )
+
+
+def _table(lines: Sequence[Line]) -> list[tuple[int, int]]:
+    text = "\n".join(line.text for line in lines if line.rank is None)
+    return [(int(rank), int(code)) for rank, code in _TABLE_ROW.findall(text)]
+
+
+def _stderr(lines: Sequence[Line], rank: int) -> list[Line]:
+    mine = [line for line in lines if line.rank == rank and line.stream == "stderr"]
+    last = max((line.attempt for line in mine), default=0)
+    return [
+        replace(line, text=_PREFIX.sub("", line.text, count=1))
+        for line in mine
+        if line.attempt == last
+    ]
+
+
+def _first_traceback_s(lines: Sequence[Line], rank: int) -> float:
+    times = [line.t_s for line in _stderr(lines, rank) if line.text.startswith("Traceback (most")]
+    return times[0] if times else float("inf")
+
+
+def _traceback(lines: Sequence[Line], rank: int) -> str:
+    texts = [line.text for line in _stderr(lines, rank)]
+    starts = [i for i, text in enumerate(texts) if text.startswith("Traceback (most")]
+    texts = texts[starts[0] :] if starts else texts[-20:]
+    if len(texts) > 60:
+        texts = [*texts[:5], f"… {len(texts) - 55} lines …", *texts[-50:]]
+    return "\n".join(texts)
+
+
+def _exception(lines: Sequence[Line], rank: int) -> str:
+    """The exception itself: the last line of the rank's traceback that is not indented."""
+    texts = [line.text for line in _stderr(lines, rank)]
+    return next((text for text in reversed(texts) if _EXCEPTION.match(text)), "")
+
+
+def _last_words(lines: Sequence[Line], rank: int) -> str:
+    texts = [line.text for line in _stderr(lines, rank) if line.text.strip()]
+    return _exception(lines, rank) or (texts or [""])[-1]
+
+
+def _consequence(lines: Sequence[Line], rank: int, code: int) -> str:
+    said = _exception(lines, rank)
+    if not said and code == -signal.SIGTERM:
+        return "stopped by torchrun, because another rank had failed"
+    return said or exit_text(code)
+
+
+def _sentence(lines: Sequence[Line], observed: Observed, rank: int, code: int) -> str:
+    said = _last_words(lines, rank)
+    if rank in observed.killed:
+        name = signal.Signals(observed.killed[rank]).name
+        return f"rank {rank} was killed by you ({name})"
+    if code == -signal.SIGKILL:
+        return (
+            f"rank {rank} was {exit_text(code)} and not from here; the usual sender is the "
+            "system, when memory runs out"
+        )
+    if code == -signal.SIGABRT and _ABORT_AT_EXIT in said:
+        return (
+            f"rank {rank} aborted while Python was shutting down, after its work was done: a race "
+            "with Gloo's threads. End the script with ddp_course.report.run_rank(main)"
+        )
+    if code > 0 and said:
+        return f"rank {rank}: {said} ({exit_text(code)})"
+    return f"rank {rank} ended: {exit_text(code)}" + (f": {said}" if said else "")
+
+
+def _agent_said(texts: Sequence[str]) -> str:
+    errors = [text for text in texts if re.match(r"[\w.]*(Error|Exception)\b|.*error: ", text)]
+    return "torchrun itself: " + (errors[-1] if errors else "it ended without naming a rank")
+
+
+def _where(lines: Sequence[Line], rank: int, script: Path) -> str:
+    """From the stack that faulthandler printed (most recent call first), one phrase."""
+    texts = [line.text for line in _stderr(lines, rank)]
+    starts = [i for i, text in enumerate(texts) if text.startswith("Current thread")]
+    frames = []
+    for text in texts[starts[-1] + 1 :] if starts else []:
+        frame = _FRAME.match(text)
+        if frame is None:
+            break
+        frames.append(frame)
+    if not frames:
+        return "somewhere that left no stack (it ended before, or did not answer)"
+    inner = frames[0]
+    own = next((frame for frame in frames if Path(frame["file"]) == script), None)
+    if own is None:
+        return f"in {inner['function']} ({Path(inner['file']).name}, line {inner['line']})"
+    at = f"{script.name}, line {own['line']}, in {own['function']}"
+    return f"at {at}" if own is inner else f"in {inner['function']}, called from {at}"

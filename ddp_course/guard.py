@@ -1,0 +1,325 @@
+"""guard: nothing that it starts outlives its caller.
+
+torchrun puts every rank into a session of its own, so a signal to torchrun's process group misses
+the ranks, and SIGKILL of torchrun orphans them. A `Supervisor` is the child-subreaper of all that
+it starts (prctl(2), PR_SET_CHILD_SUBREAPER): orphans become its children and are found in /proc.
+Its caller holds the other end of a socket, the *link*. The end of file on it, whatever ended the
+caller, means stop: SIGTERM to the child, a short grace, then SIGKILL to every descendant until none
+is left, then the launch's temporary folder is removed.
+
+Over the link the caller sends {"signal": 19, "rank": 2}, {"who": true} or {"stop": true}. The
+supervisor tells {"rank": 2, "pid": 4711} when it knows a rank and {"exit": status} at the end.
+
+As a program (`start` runs it, standard library only, some 40 ms):  guard.py FD KIND command …
+Not Linux: descendants are taken from `ps` and remembered; this path was not verified.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import json
+import os
+import resource
+import selectors
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+GRACE_S = 1.2  # for an orderly end; then SIGKILL
+_PREFIX = "ddp-course-"
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+
+
+def start(
+    command: Sequence[str],
+    *,
+    kind: str,
+    env: Mapping[str, str],
+    cwd: str | Path | None = None,
+    output: int | IO[bytes] = subprocess.DEVNULL,
+    pass_fds: Sequence[int] = (),
+) -> tuple[subprocess.Popen[bytes], socket.socket]:
+    """Start `command` under a guard; the caller keeps the link and must not lose it.
+
+    kind  "launch": one torchrun; it gets a TMPDIR that is removed at the end.
+          "host": a warm host; an orphan that surfaces while it lives is killed at once.
+    """
+    link, far_end = socket.socketpair()
+    keep(link)
+    with far_end:
+        process = subprocess.Popen(
+            [sys.executable, "-S", "-E", __file__, str(far_end.fileno()), kind, *command],
+            pass_fds=(far_end.fileno(), *pass_fds),
+            start_new_session=True,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT if output != subprocess.DEVNULL else output,
+            env=dict(env),
+            cwd=cwd,
+        )
+    return process, link
+
+
+def keep(link: socket.socket) -> None:
+    """Close this link in a fork of the caller: its end of file must mean the caller's death."""
+    _links.add(link)
+
+
+def _forget_links() -> None:
+    for link in _links:
+        link.close()
+
+
+_links: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+os.register_at_fork(after_in_child=_forget_links)
+
+
+class Supervisor:
+    """Owns one process tree: passes signals to its ranks, reaps it, and leaves nothing of it."""
+
+    def __init__(self, link: socket.socket, *, kill_strays: bool = False) -> None:
+        self.selector = selectors.DefaultSelector()
+        self.on_exit: Callable[[int, int], None] = lambda pid, status: None
+        self.ranks: Callable[[], dict[int, int]] = self._ranks_from_environ
+        self._link, self._kill_strays = link, kill_strays
+        self._child, self._status = 0, None  # type: int, int | None
+        self._deadline: float | None = None
+        self._buffer = b""
+        self._seen: set[int] = set()
+        if sys.platform == "linux":
+            prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        wake, self._wake = os.pipe()
+        for end in (wake, self._wake):
+            os.set_blocking(end, False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGTERM, lambda *_: self.stop())
+        for ignored in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+            signal.signal(ignored, signal.SIG_IGN)
+        signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
+        self.selector.register(wake, selectors.EVENT_READ, lambda: os.read(wake, 4096))
+        self.selector.register(link, selectors.EVENT_READ, self._hear)
+
+    def watch(self, child: int) -> int:
+        """Serve until `child` and all its descendants are gone; return the child's wait status."""
+        self._child = child
+        while True:
+            for key, _ in self.selector.select(self._patience()):
+                key.data()
+            self._reap()
+            if self._deadline is not None and time.monotonic() > self._deadline:
+                self._kill_all()
+            if self._status is not None and not self._anyone_left():
+                return self._status
+            if self._kill_strays:
+                self._end_strays()
+
+    def stop(self, grace_s: float = GRACE_S) -> None:
+        """Begin the end: SIGTERM to the child now, SIGKILL to everyone after the grace."""
+        if self._deadline is None:
+            self._deadline = time.monotonic() + grace_s
+            if self._status is None:
+                send_signal(self._child, signal.SIGTERM)
+
+    def tell(self, **message: Any) -> None:
+        """Send one message to the caller, who may be gone."""
+        with contextlib.suppress(OSError):
+            self._link.sendall(json.dumps(message).encode() + b"\n")
+
+    def _patience(self) -> float | None:
+        if self._deadline is not None:
+            return max(0.0, min(0.05, self._deadline - time.monotonic())) or 0.02
+        return 1.0 if self._kill_strays else None
+
+    def _hear(self) -> None:
+        try:
+            data = self._link.recv(65536)
+        except OSError:
+            data = b""
+        if not data:
+            self.selector.unregister(self._link)
+            self.stop()
+            return
+        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        for line in lines:
+            self._obey(json.loads(line))
+
+    def _obey(self, message: dict[str, Any]) -> None:
+        if message.get("stop"):
+            self.stop()
+        elif message.get("who"):
+            for rank, pid in self.ranks().items():
+                self.tell(rank=rank, pid=pid)
+        elif "signal" in message:
+            pid = self.ranks().get(message["rank"], 0)
+            if pid:
+                send_signal(pid, message["signal"])
+
+    def _ranks_from_environ(self) -> dict[int, int]:
+        """The child's children that torchrun gave a RANK: {rank: pid}."""
+        found: dict[int, int] = {}
+        for pid, parent in parents().items():
+            if parent == self._child:
+                with contextlib.suppress(OSError):
+                    for entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                        if entry.startswith(b"RANK="):
+                            found[int(entry[5:])] = pid
+        return found
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if pid == self._child:
+                self._status = status
+                self._deadline = None
+                if self._anyone_left():
+                    self.stop(0.5)
+            self.on_exit(pid, status)
+
+    def _anyone_left(self) -> set[int]:
+        left = descendants(os.getpid())
+        if sys.platform != "linux":
+            left |= self._seen & set(parents())
+            self._seen |= left
+        return left
+
+    def _kill_all(self) -> None:
+        for pid in self._anyone_left():
+            send_signal(pid, signal.SIGKILL)
+
+    def _end_strays(self) -> None:
+        me = os.getpid()
+        with contextlib.suppress(OSError):
+            children = Path(f"/proc/{me}/task/{me}/children").read_text().split()
+            for stray in {int(pid) for pid in children} - {self._child}:
+                for pid in {stray} | descendants(stray):
+                    send_signal(pid, signal.SIGKILL)
+
+
+def parents() -> dict[int, int]:
+    """Every living process (zombies left out) and its parent: {pid: parent's pid}."""
+    table: dict[int, int] = {}
+    if sys.platform == "linux":
+        for name in os.listdir("/proc"):
+            if name.isdigit():
+                with contextlib.suppress(OSError):
+                    with open(f"/proc/{name}/stat", "rb") as file:
+                        state, parent = file.read().rpartition(b")")[2].split()[:2]
+                    if state not in (b"Z", b"X"):
+                        table[int(name)] = int(parent)
+        return table
+    listing = subprocess.run(["ps", "-axo", "pid=,ppid=,stat="], capture_output=True, text=True)
+    for line in listing.stdout.splitlines():
+        pid, parent_pid, state_name = line.split()[:3]
+        if not state_name.startswith("Z"):
+            table[int(pid)] = int(parent_pid)
+    return table
+
+
+def descendants(root: int) -> set[int]:
+    """The living processes below `root`."""
+    children: dict[int, list[int]] = {}
+    for pid, parent in parents().items():
+        children.setdefault(parent, []).append(pid)
+    found: set[int] = set()
+    queue = [root]
+    while queue:
+        below = [pid for pid in children.get(queue.pop(), []) if pid not in found]
+        found.update(below)
+        queue.extend(below)
+    return found
+
+
+def send_signal(pid: int, number: int) -> None:
+    """Signal a process that may be gone already."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)
+
+
+def prctl(option: int, value: int) -> None:
+    """prctl(2), which Python does not offer."""
+    ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+def die_with_parent(number: int = signal.SIGKILL) -> None:
+    """Ask the system to signal this process when the thread that forked it ends (Linux)."""
+    if sys.platform == "linux":
+        prctl(_PR_SET_PDEATHSIG, number)
+
+
+@contextlib.contextmanager
+def temporary_folder() -> Any:
+    """A folder for one launch's TMPDIR: locked while in use, gone afterwards.
+
+    Folders that a killed owner left behind are recognised by their free lock, and removed.
+    """
+    root = Path(tempfile.gettempdir())
+    for old in root.glob(f"{_PREFIX}*"):
+        _remove_if_abandoned(old)
+    folder = tempfile.mkdtemp(prefix=_PREFIX, dir=root)
+    lock = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+def _remove_if_abandoned(folder: Path) -> None:
+    try:
+        if folder.stat().st_uid != os.getuid() or time.time() - folder.stat().st_mtime < 5:
+            return
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        return
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(folder, ignore_errors=True)
+    except OSError:
+        pass  # its owner lives
+    finally:
+        os.close(lock)
+
+
+def _main(descriptor: int, kind: str, command: list[str]) -> int:
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    link = socket.socket(fileno=descriptor)
+    link.set_inheritable(False)
+    supervisor = Supervisor(link, kill_strays=kind == "host")
+    # A launch's torchrun stops its ranks when it is asked to; a host is simply ended.
+    last_words = signal.SIGTERM if kind == "launch" else signal.SIGKILL
+
+    def before_exec() -> None:
+        for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+            signal.signal(number, signal.SIG_DFL)
+        die_with_parent(last_words)
+
+    with temporary_folder() if kind == "launch" else contextlib.nullcontext() as folder:
+        child = subprocess.Popen(
+            command,
+            preexec_fn=before_exec,
+            close_fds=False,
+            env={**os.environ, "TMPDIR": folder} if folder else None,
+        )
+        status = supervisor.watch(child.pid)
+    supervisor.tell(exit=status)
+    return os.waitstatus_to_exitcode(status) & 0xFF
+
+
+if __name__ == "__main__":
+    os._exit(_main(int(sys.argv[1]), sys.argv[2], sys.argv[3:]))

@@ -1,0 +1,462 @@
+"""launch(): run a job as a real torchrun, from the cell to the result.
+
+    check the arguments → queue → start (warm, or a plain torchrun) → listen → judge the end → Run
+
+Launches of one process run one after another, so that they do not disturb each other's timings.
+In a notebook `launch` returns at once with a live Run; elsewhere it blocks and prints.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import queue
+import select
+import shlex
+import shutil
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ddp_course import catalogue, failures, guard, runs
+from ddp_course import warm as warm_start
+from ddp_course.errors import BadArgument, CannotRun, CourseError
+from ddp_course.runs import Control, Run
+
+MAX_RANKS = 128
+_POLL_S = 0.04  # how often a live run's files are read: well below the 0.2 s that a reader notices
+_DUMP_S = 1.0  # for the ranks to write their stacks before the end
+_BYTES_PER_RANK = {"warm": 130 << 20, "plain": 500 << 20}  # measured with torch 2.14 on Linux
+
+listeners: list[Callable[[Run], None]] = []  # called with every new run; under Jupyter: the panel
+in_background = False  # set by ddp_course.notebook when there is a front end to show a live run
+
+_SCRUBBED = (
+    "RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "NODE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE",
+    "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE", "ROLE_NAME", "MASTER_ADDR", "MASTER_PORT",
+)  # fmt: skip
+_SCRUBBED_PREFIXES = ("TORCHELASTIC_", "PET_", "DDP_COURSE_RUN", "DDP_COURSE_TRACE")
+
+
+def launch(
+    job: str | Path,
+    *,
+    ranks: int = 2,
+    trace: bool = False,
+    limit_s: float = 60,
+    restarts: int = 0,
+    warm: bool = True,
+    env: Mapping[str, str] | None = None,
+    wait: bool | None = None,
+    **knobs: Any,
+) -> Run:
+    """Run a job as `ranks` processes under torchrun on this machine.
+
+    job       a job's name, the name of a cell saved by %%job, or a path to any .py file
+    ranks     processes, 1 to 128 (torchrun's --nproc-per-node)
+    trace     profile the steps that the job marks with report.traced()
+    limit_s   seconds until the run is ended with every rank's stack; a collective's own time-out is
+              half of it
+    restarts  torchrun's --max-restarts
+    warm      False: a plain torchrun, as a shell would start it
+    env       environment variables for this run
+    wait      True: block and print; False: return at once; None: as fits (notebook or not)
+    knobs     the job's own flags, `bucket_mb=1` for `--bucket-mb 1`
+
+    A failed job returns a failed Run. Raises BadArgument, before anything starts, for arguments
+    that cannot work, and CannotRun if this machine cannot start or record a run.
+    """
+    plan = _Plan(job, ranks, trace, limit_s, restarts, warm, env or {}, knobs)
+    run = plan.new_run()
+    blocking = not in_background if wait is None else wait
+    _submit(plan, run)
+    if blocking:
+        _print_while_running(run)
+    else:
+        for listener in listeners:
+            listener(run)
+    return run
+
+
+class _Plan:
+    """A checked launch: everything that is known before it starts."""
+
+    def __init__(
+        self, job: str | Path, ranks: int, trace: bool, limit_s: float, restarts: int, warm: bool,
+        env: Mapping[str, str], knobs: Mapping[str, Any],
+    ) -> None:  # fmt: skip
+        self.warm = warm and warm_start.available()
+        _check_whole("ranks", ranks, 1, MAX_RANKS)
+        _check_whole("restarts", restarts, 0, 100)
+        _check_seconds(limit_s)
+        _check_env(env)
+        self.script = catalogue.find_job(job)
+        self.words = catalogue.flags(self.script, knobs)
+        _check_memory(ranks, "warm" if self.warm else "plain")
+        _prepare_data(self.script, knobs)
+        self.ranks, self.trace, self.limit_s, self.restarts = ranks, trace, float(limit_s), restarts
+        self.given_env, self.knobs = dict(env), dict(knobs)
+        self.cwd = Path.cwd()
+        self.torchrun_args = ["--standalone", "--local-addr=127.0.0.1", f"--nproc-per-node={ranks}"]
+        if restarts:
+            self.torchrun_args.append(f"--max-restarts={restarts}")
+
+    @property
+    def visible_env(self) -> dict[str, str]:
+        """The variables that belong to the command: a shell needs them for the same job."""
+        threads = os.environ.get("OMP_NUM_THREADS") or str(max(1, _cores() // self.ranks))
+        env = {"OMP_NUM_THREADS": threads}  # torchrun would say 1 and print a warning
+        loopback = {"linux": "lo", "darwin": "lo0"}.get(sys.platform)
+        if loopback:
+            env["GLOO_SOCKET_IFNAME"] = loopback  # never a VPN's address
+        if self.restarts:
+            # Without it ranks of the second attempt read the first one's addresses (issue 135712).
+            env["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
+        return {**env, **self.given_env}
+
+    @property
+    def command(self) -> str:
+        """The command, ready to paste into a shell."""
+        assignments = [f"{name}={shlex.quote(value)}" for name, value in self.visible_env.items()]
+        words = [sys.executable, "-m", "torch.distributed.run", *self.torchrun_args]
+        text = " ".join([*assignments, shlex.join([*words, str(self.script), *self.words])])
+        at_home = self.script.parent == catalogue.JOBS
+        return text if at_home else f"cd {shlex.quote(str(self.cwd))} && {text}"
+
+    def environment(self, folder: Path) -> dict[str, str]:
+        """The environment of torchrun: the caller's without another job's ranks, and ours."""
+        env = {
+            name: value
+            for name, value in os.environ.items()
+            if name not in _SCRUBBED and not name.startswith(_SCRUBBED_PREFIXES)
+        }
+        return {
+            **env,
+            "PYTHONFAULTHANDLER": "1",  # so that SIGABRT prints a rank's stack
+            "PET_LOG_DIR": str(folder / "logs"),
+            "PET_REDIRECTS": "3",
+            "PET_SHUTDOWN_TIMEOUT": "1",
+            "PET_MONITOR_INTERVAL": "0.03",
+            "DDP_COURSE_RUN": str(folder),
+            "DDP_COURSE_TIMEOUT_S": str(self.limit_s / 2),
+            **({"DDP_COURSE_TRACE": "1"} if self.trace else {}),
+            **self.visible_env,
+        }
+
+    def new_run(self) -> Run:
+        folder = runs.new_folder(self.script.stem)
+        asked = {
+            "job": self.script.stem,
+            "script": str(self.script),
+            "ranks": self.ranks,
+            "knobs": {name: _plain(value) for name, value in self.knobs.items()},
+            "argv": self.words,
+            "command": self.command,
+            "cwd": str(self.cwd),
+            "env": self.visible_env,
+            "warm": self.warm,
+            "trace": self.trace,
+            "limit_s": self.limit_s,
+            "created": time.time(),
+        }
+        try:
+            (folder / "run.json").write_text(json.dumps(asked, indent=1) + "\n")
+            shutil.copyfile(self.script, folder / "job.py")
+            return Run(folder, asked, Control())
+        except OSError as error:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise runs.no_room(folder.parent, error) from error
+
+
+class _Launch:
+    """One launch under way, in the launcher's thread."""
+
+    def __init__(self, plan: _Plan, run: Run) -> None:
+        self._plan, self._run = plan, run
+        self._observed = failures.Observed()
+        self._ended_by = ""  # "stopped" or "time-out", if it did not end by itself
+        self._exit: int | None = None
+        self._give_up_s = math.inf
+        self._link: socket.socket | None = None
+        self._buffer = b""
+        self._lock = threading.Lock()
+        assert run._control is not None
+        run._control.stop = self.stop
+        run._control.signal = self.signal
+
+    def perform(self) -> None:
+        run = self._run
+        run._begin()
+        error = ""
+        try:
+            if not self._ended_by:
+                self._start()
+                self._listen()
+        except (OSError, CourseError) as problem:
+            error = str(problem)
+        finally:
+            if self._link is not None:
+                self._link.close()
+        run._poll(last=True)
+        self._finish(error)
+
+    def stop(self, why: str) -> None:
+        """End it; safe from any thread, before the start too."""
+        with self._lock:
+            self._ended_by = self._ended_by or why
+            self._send(stop=True)
+
+    def signal(self, rank: int, number: int) -> None:
+        """Signal one rank, and remember that it was the learner who did."""
+        lane = self._run._lanes[rank]
+        with self._lock:
+            self._send(rank=rank, signal=int(number))
+            if number == signal.SIGSTOP and lane.state == "running":
+                lane.state = "paused"
+                self._observed.paused.add(rank)
+            elif number == signal.SIGCONT and lane.state == "paused":
+                lane.state = "running"
+                self._observed.paused.discard(rank)
+            elif number == signal.SIGKILL:
+                self._observed.killed[rank] = number
+        self._run._changed()
+
+    def _start(self) -> None:
+        plan, folder = self._plan, self._run.folder
+        env = plan.environment(folder)
+        log = folder / "torchrun.log"
+        if plan.warm:
+            request = {
+                "env": env,
+                "cwd": str(plan.cwd),
+                "log": str(log),
+                "torchrun_args": plan.torchrun_args,
+                "script": str(plan.script),
+                "script_args": plan.words,
+            }
+            link = warm_start.connect(env, request)
+        else:
+            torchrun = [sys.executable, "-m", "torch.distributed.run", *plan.torchrun_args]
+            command = [*torchrun, str(plan.script), *plan.words]
+            with open(log, "wb") as output:
+                _, link = guard.start(command, kind="launch", env=env, cwd=plan.cwd, output=output)
+        with self._lock:
+            self._link = link
+            if self._ended_by:
+                self._send(stop=True)
+
+    def _listen(self) -> None:
+        assert self._link is not None
+        run, deadline = self._run, time.monotonic() + self._plan.limit_s
+        ask_again = time.monotonic() + 0.5
+        while self._exit is None:
+            ready, _, _ = select.select([self._link], [], [], _POLL_S)
+            changed = bool(ready) and self._hear()
+            if run._poll() or changed:
+                run._changed()
+            now = time.monotonic()
+            if now > deadline:
+                deadline = self._time_is_up(now)
+            if now > ask_again and not self._plan.warm:
+                self._send(who=True)
+                ask_again = now + 0.5
+            if now > self._give_up_s:
+                raise CannotRun("the launch did not end when it was told to; it was abandoned")
+
+    def _time_is_up(self, now: float) -> float:
+        """First ask every rank for its stack, then stop; returns when to act next."""
+        if self._ended_by:
+            self.stop(self._ended_by)
+            self._give_up_s = now + 10
+            return math.inf
+        self._ended_by, self._run.dump_s = "time-out", self._run.elapsed_s
+        for rank in range(self._plan.ranks):
+            self._send(rank=rank, signal=int(signal.SIGABRT))
+            self._send(rank=rank, signal=int(signal.SIGCONT))
+        return now + _DUMP_S
+
+    def _send(self, **message: Any) -> None:
+        if self._link is not None:
+            with contextlib.suppress(OSError):  # it has just ended; _listen will hear it
+                self._link.sendall(json.dumps(message).encode() + b"\n")
+
+    def _hear(self) -> bool:
+        assert self._link is not None
+        try:
+            piece = self._link.recv(65536)
+        except ConnectionResetError:
+            piece = b""
+        if not piece:
+            raise CannotRun("the launch's guard was killed; its processes went with it")
+        *lines, self._buffer = (self._buffer + piece).split(b"\n")
+        for line in lines:
+            self._note(json.loads(line))
+        return True
+
+    def _note(self, message: dict[str, Any]) -> None:
+        run = self._run
+        if "exit" in message:
+            self._exit = os.waitstatus_to_exitcode(message["exit"])
+        lane = run._lanes.get(message.get("rank", -1))
+        if lane is None:
+            return
+        if "status" in message:
+            lane.exit_code = os.waitstatus_to_exitcode(message["status"])
+            lane.state = runs._final_state(lane.exit_code, False)
+            self._observed.deaths.append((run.elapsed_s, lane.rank, lane.exit_code))
+        elif lane.pid != message["pid"]:
+            lane.attempt += lane.pid is not None
+            lane.pid, lane.state, lane.exit_code = message["pid"], "running", None
+            run.state = "running"
+
+    def _finish(self, error: str) -> None:
+        run, plan = self._run, self._plan
+        lines, ok = run._record.lines, self._exit == 0 and not error
+        codes = failures.exit_codes(lines, self._observed, plan.ranks, ok)
+        ended = "finished" if ok else self._ended_by or "failed"
+        failure: runs.Failure | None = None
+        if error:
+            failure = runs.Failure(None, error)
+        elif ended == "time-out":
+            failure = failures.time_out(
+                lines, self._observed, plan.ranks, plan.limit_s, plan.script
+            )
+        elif ended == "failed":
+            failure = failures.first_failure(lines, self._observed, codes)
+        elif ended == "stopped":
+            failure = runs.Failure(None, "stopped by you")
+        result = {
+            "ended": ended,
+            "exit_code": self._exit,
+            "exit_codes": codes,
+            "wall_s": time.monotonic() - run._started,
+            "failure": None if failure is None else vars(failure),
+        }
+        try:
+            (run.folder / "result.json").write_text(json.dumps(result, indent=1) + "\n")
+        except OSError as problem:
+            print(f"ddp_course: {runs.no_room(run.folder, problem)}", file=sys.stderr)
+        run._close(json.loads(json.dumps(result)))
+
+
+_waiting: queue.SimpleQueue[_Launch] = queue.SimpleQueue()
+_worker: threading.Thread | None = None
+_live: set[Run] = set()
+
+
+def live_runs() -> list[Run]:
+    """The runs of this process that have not ended, the running one and those that wait."""
+    return [run for run in list(_live) if not run.done]
+
+
+def _submit(plan: _Plan, run: Run) -> None:
+    global _worker
+    _live.add(run)
+    _waiting.put(_Launch(plan, run))
+    if _worker is None or not _worker.is_alive():
+        _worker = threading.Thread(target=_work, name="ddp-course-launcher", daemon=True)
+        _worker.start()
+
+
+def _work() -> None:
+    while True:
+        launch_ = _waiting.get()
+        try:
+            launch_.perform()
+        finally:
+            _live.discard(launch_._run)
+            del launch_
+
+
+def _print_while_running(run: Run) -> None:
+    print(f"$ {run.command}")
+    shown = 0
+    try:
+        while True:
+            done = run._finished.wait(_POLL_S)
+            lines = run._record.lines
+            for line in lines[shown:]:
+                if line.rank is not None and line.t_s <= run.dump_s:
+                    print(f"[rank {line.rank}] {line.text}")
+            shown = len(lines)
+            if done:
+                break
+    except BaseException:
+        run.stop()
+        run._finished.wait(5)
+        raise
+    print(run.summary())
+    if run.failure is not None:
+        print(runs.failure_text(run.failure))
+    sys.stdout.flush()
+
+
+def _check_whole(name: str, value: Any, low: int, high: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise BadArgument(
+            f"{name} cannot be {value!r}.", action=f"give a whole number from {low} to {high}"
+        )
+
+
+def _check_seconds(limit_s: Any) -> None:
+    number = isinstance(limit_s, int | float) and not isinstance(limit_s, bool)
+    if not number or not 0 < limit_s <= 86400:
+        raise BadArgument(
+            f"limit_s cannot be {limit_s!r}.", action="give seconds, above 0 and up to 86400"
+        )
+
+
+def _check_env(env: Any) -> None:
+    if not isinstance(env, Mapping) or not all(
+        isinstance(name, str) and isinstance(value, str) and name and "=" not in name
+        for name, value in env.items()
+    ):
+        raise BadArgument(
+            f"env cannot be {env!r}.", action="give names and values as text: env={'NAME': 'value'}"
+        )
+
+
+def _check_memory(ranks: int, way: str) -> None:
+    needed, free = ranks * _BYTES_PER_RANK[way], _free_bytes()
+    if free is not None and needed > free:
+        raise BadArgument(
+            f"{ranks} ranks need about {needed / 2**30:.1f} GB of memory ({way} start), and "
+            f"{free / 2**30:.1f} GB are free.",
+            action=f"take at most {max(1, free // _BYTES_PER_RANK[way])} ranks, or close programs",
+        )
+
+
+def _free_bytes() -> int | None:
+    """Memory that can be had without swapping: MemAvailable of proc(5), where there is one."""
+    try:
+        table = Path("/proc/meminfo").read_text()
+    except OSError:
+        return None
+    return int(table.split("MemAvailable:")[1].split()[0]) * 1024
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _prepare_data(script: Path, knobs: Mapping[str, Any]) -> None:
+    """If the job has a knob `data`, bring that data set now, once, before ranks could race."""
+    knob = catalogue.knobs_of(script).get("data")
+    name = knobs.get("data", knob.default if knob else None)
+    if knob is not None and isinstance(name, str):
+        from ddp_course import data
+
+        data.prepare(name)
+
+
+def _plain(value: Any) -> Any:
+    return str(value) if isinstance(value, Path) else value

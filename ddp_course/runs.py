@@ -1,0 +1,558 @@
+"""A run as data: a folder on disk, and the `Run` that reads it.
+
+    run.json            what was asked: job, ranks, knobs, command, environment, limits
+    job.py              a copy of the script
+    events-<rank>.jsonl what each rank reported (ddp_course.report)
+    trace-<rank>.json   each rank's profile, if it was traced
+    logs/…              torchrun's own log folder: every rank's stdout, stderr and error file
+    torchrun.log        what torchrun itself printed
+    lines.jsonl         all of it in order of arrival, tagged by rank
+    result.json         exit codes, wall time, failure
+
+Everything that shows or judges a run reads the folder, so a run can be reopened tomorrow. What a
+rank wrote is data: it is parsed as JSON or text, with limits, and never executed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import html
+import json
+import math
+import os
+import re
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ddp_course.errors import CannotRun, NoEvidence, NoSuchRun
+
+KEEP_RUNS = 100
+KEEP_DAYS = 14
+_MAX_LINE = 20_000  # characters of one line that are kept
+_MAX_READ = 4 << 20  # bytes of one file that are read at a time
+_NAME = re.compile(r"\d{8}-\d{6}-.+-[0-9a-f]{4}")
+
+
+@dataclass(frozen=True)
+class Line:
+    """One whole line of output."""
+
+    t_s: float  # seconds since the launch
+    rank: int | None  # None: torchrun itself
+    stream: str  # "stdout" or "stderr"
+    text: str
+    attempt: int = 0
+
+
+@dataclass
+class Lane:
+    """What a rank is doing, as far as the launcher knows: one row of the live panel."""
+
+    rank: int
+    state: str = "waiting"  # running, paused, done, failed, killed, stopped
+    pid: int | None = None
+    attempt: int = 0
+    step: int | None = None
+    loss: float | None = None
+    last_line: str = ""
+    exit_code: int | None = None  # negative: ended by that signal; None: not known
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What went wrong first, and what merely followed."""
+
+    rank: int | None  # None: no single rank, or torchrun itself
+    what: str  # one sentence
+    exit_code: int | None = None
+    traceback: str = ""
+    where: dict[int, str] = field(default_factory=dict)  # rank -> where it was when time ran out
+    consequences: dict[int, str] = field(default_factory=dict)  # rank -> what it said afterwards
+
+
+def runs_folder() -> Path:
+    """Where runs are kept: $DDP_COURSE_RUNS, else `runs/` of the course, else the user's cache."""
+    if os.environ.get("DDP_COURSE_RUNS"):
+        return Path(os.environ["DDP_COURSE_RUNS"]).expanduser().absolute()
+    course = Path(__file__).parent.parent
+    if (course / "pyproject.toml").is_file() and os.access(course, os.W_OK):
+        return course / "runs"
+    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(cache).expanduser().absolute() / "ddp-course" / "runs"
+
+
+def new_folder(job: str) -> Path:
+    """Make the folder of a new run, and prune old ones. Raises CannotRun if there is no room."""
+    root = runs_folder()
+    safe = re.sub(r"[^A-Za-z0-9_-]", "_", job)[:40] or "job"
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        prune(root)
+        while True:
+            folder = root / f"{stamp}-{safe}-{os.urandom(2).hex()}"
+            with contextlib.suppress(FileExistsError):
+                folder.mkdir()
+                return folder
+    except OSError as error:
+        raise no_room(root, error) from error
+
+
+def no_room(folder: Path, error: OSError) -> CannotRun:
+    """The error for a run folder that cannot be written."""
+    return CannotRun(
+        f"The run cannot be recorded in {folder}: {error.strerror or error}.",
+        cause="the disk is full, or the folder is not yours to write",
+        action="make room there, or set DDP_COURSE_RUNS to a folder with room",
+    )
+
+
+def prune(root: Path, *, keep: int = KEEP_RUNS, days: float = KEEP_DAYS) -> list[Path]:
+    """Remove runs beyond `keep` or older than `days`, except those in use; return what went."""
+    folders = sorted((f for f in root.iterdir() if _NAME.fullmatch(f.name)), reverse=True)
+    gone: list[Path] = []
+    for number, folder in enumerate(folders, start=1):
+        with contextlib.suppress(OSError):
+            age_s = time.time() - folder.stat().st_mtime
+            if age_s < 60 or (number <= keep and age_s < days * 86400):
+                continue
+            with Lock(folder, exclusive=True) as lock:
+                if lock.held:
+                    shutil.rmtree(folder, ignore_errors=True)
+                    gone.append(folder)
+    return gone
+
+
+class Lock:
+    """Marks a run folder as in use for as long as it is held (flock on the folder itself)."""
+
+    def __init__(self, folder: Path, *, exclusive: bool = False) -> None:
+        self._descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        self.held = True
+        try:
+            kind = fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH
+            fcntl.flock(self._descriptor, kind | fcntl.LOCK_NB)
+        except OSError:
+            self.held = False
+
+    def release(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def __enter__(self) -> Lock:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    __del__ = release
+
+
+class Record:
+    """Reads a run's folder piece by piece, while it is written or afterwards."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.lines: list[Line] = []
+        self.events: list[dict[str, Any]] = []
+        self.refused = 0  # events that were not well-formed
+        self._offsets: dict[Path, int] = {}
+        self._pieces: dict[Path, bytes] = {}
+
+    def poll(self, now_s: float, *, last: bool = False) -> bool:
+        """Take in what was written since; return whether anything was. `last` ends open lines."""
+        before = len(self.lines), len(self.events)
+        for path, rank, attempt, stream in self._streams():
+            for text in self._new_lines(path, last):
+                text = text.rsplit("\r", 1)[-1] if "\r" in text.rstrip("\r") else text
+                self.lines.append(Line(now_s, rank, stream, text.rstrip("\r"), attempt))
+        for path in sorted(self.folder.glob("events-*.jsonl")):
+            for text in self._new_lines(path, last):
+                self._take_event(text)
+        return (len(self.lines), len(self.events)) != before
+
+    def _streams(self) -> list[tuple[Path, int | None, int, str]]:
+        found: list[tuple[Path, int | None, int, str]] = []
+        for path in self.folder.glob("logs/*/attempt_*/*/std*.log"):
+            rank, attempt = path.parent.name, path.parent.parent.name.removeprefix("attempt_")
+            if rank.isdigit() and attempt.isdigit() and path.stem in ("stdout", "stderr"):
+                found.append((path, int(rank), int(attempt), path.stem))
+        found.sort(key=lambda one: one[1:])
+        return [*found, (self.folder / "torchrun.log", None, 0, "stderr")]
+
+    def _new_lines(self, path: Path, last: bool) -> list[str]:
+        offset = self._offsets.get(path, 0)
+        data = self._pieces.get(path, b"")
+        with contextlib.suppress(OSError), open(path, "rb") as file:
+            while os.fstat(file.fileno()).st_size > offset:
+                file.seek(offset)
+                piece = file.read(_MAX_READ)
+                offset += len(piece)
+                data += piece
+                if not last or not piece:
+                    break
+        self._offsets[path] = offset
+        *whole, rest = data.split(b"\n")
+        if last and rest:
+            whole, rest = [*whole, rest], b""
+        if len(rest) > 4 * _MAX_LINE:
+            whole, rest = [*whole, rest], b""
+        self._pieces[path] = rest
+        return [line.decode(errors="replace")[:_MAX_LINE] for line in whole]
+
+    def _take_event(self, text: str) -> None:
+        try:
+            event = json.loads(text)
+            ok = isinstance(event["rank"], int) and isinstance(event["event"], str)
+            ok = ok and isinstance(event["t"], int | float)
+        except (ValueError, TypeError, KeyError, RecursionError):
+            ok = False
+        if ok:
+            self.events.append(event)
+        else:
+            self.refused += 1
+
+
+class Control:
+    """How a live run is controlled; the launcher fills it in."""
+
+    def __init__(self) -> None:
+        self.stop: Callable[[str], None] = lambda why: None
+        self.signal: Callable[[int, int], None] = lambda rank, number: None
+
+
+class Run:
+    """One launch: live while it runs, and the same object afterwards.
+
+    Whatever needs the result waits for it: `ok`, `exit_codes`, `wall_s`, `lines`, `metrics`,
+    `failure` and the rest. `state`, `lanes()`, `tail()` and `elapsed_s` answer at once.
+    """
+
+    def __init__(self, folder: Path, asked: dict[str, Any], control: Control | None = None) -> None:
+        self.folder = folder
+        self.job: str = asked["job"]
+        self.ranks: int = asked["ranks"]
+        self.knobs: dict[str, Any] = asked["knobs"]
+        self.command: str = asked["command"]
+        self.asked = asked
+        self.state = "queued"
+        self.dump_s = math.inf  # when, at a time-out, the ranks were made to write their stacks
+        self.shown_in: object = None  # the notebook cell that has already displayed this run
+        self._control = control
+        self._record = Record(folder)
+        self._result: dict[str, Any] = {}
+        self._lanes = {rank: Lane(rank) for rank in range(self.ranks)}
+        self._finished = threading.Event()
+        self._started = time.monotonic()
+        self._callbacks: list[Callable[[Run], None]] = []
+        self._lock = Lock(folder)
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Run:
+        """Reopen a finished run. Raises NoSuchRun if the folder is not one."""
+        folder = Path(folder)
+        try:
+            asked = json.loads((folder / "run.json").read_bytes())
+            result = json.loads((folder / "result.json").read_bytes())
+            run = cls(folder, {name: asked[name] for name in ("job", "ranks", "knobs", "command")})
+            run.asked = asked
+            run._record.poll(0.0, last=True)
+            with contextlib.suppress(OSError):
+                stored = (folder / "lines.jsonl").read_bytes().splitlines()
+                run._record.lines = [Line(**json.loads(line)) for line in stored]
+            run._close(result)
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise NoSuchRun(
+                f"{folder} is not a finished run ({type(error).__name__}: {error}).",
+                cause="another folder, a run still under way, or a file that was damaged",
+                action=f"choose a folder in {runs_folder()}",
+            ) from error
+        return run
+
+    # What answers at once
+
+    @property
+    def done(self) -> bool:
+        return self._finished.is_set()
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the job was started; the wall time once it is done."""
+        if self.done:
+            return float(self._result.get("wall_s", 0.0))
+        return 0.0 if self.state == "queued" else time.monotonic() - self._started
+
+    def lanes(self) -> list[Lane]:
+        """One row for each rank."""
+        return [self._lanes[rank] for rank in sorted(self._lanes)]
+
+    def tail(self, count: int = 20) -> list[Line]:
+        """The last lines so far, without the stacks that a time-out made the ranks write."""
+        return [line for line in self._record.lines if line.t_s <= self.dump_s][-count:]
+
+    def subscribe(self, callback: Callable[[Run], None]) -> None:
+        """Call back, from the launcher's thread, whenever something changed and once at the end."""
+        self._callbacks.append(callback)
+        if self.done:
+            callback(self)
+
+    # Control
+
+    def stop(self) -> None:
+        """End the run now, with everything that it started."""
+        if self._control is not None and not self.done:
+            self._control.stop("stopped")
+
+    def pause(self, rank: int) -> None:
+        """SIGSTOP: the rank stands still, and the others will wait for it."""
+        self._signal(rank, signal.SIGSTOP)
+
+    def resume(self, rank: int) -> None:
+        """SIGCONT: the rank goes on."""
+        self._signal(rank, signal.SIGCONT)
+
+    def kill(self, rank: int) -> None:
+        """SIGKILL: the rank is gone without a word, as if it had run out of memory."""
+        self._signal(rank, signal.SIGKILL)
+
+    def _signal(self, rank: int, number: int) -> None:
+        if rank not in self._lanes:
+            raise ValueError(
+                f"There is no rank {rank!r}; this run has ranks 0 to {self.ranks - 1}."
+            )
+        if self._control is not None and not self.done:
+            self._control.signal(rank, number)
+
+    # What waits for the result
+
+    def wait(self) -> Run:
+        """Wait for the end. Interrupting it stops the run."""
+        try:
+            while not self._finished.wait(0.1):
+                pass
+        except BaseException:
+            self.stop()
+            self._finished.wait(5)
+            raise
+        return self
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """All that is known of how it ended (result.json)."""
+        return self.wait()._result
+
+    @property
+    def ok(self) -> bool:
+        """Whether torchrun ended with exit code 0."""
+        return self.ended == "finished"
+
+    @property
+    def ended(self) -> str:
+        """How it ended: "finished", "failed", "time-out" or "stopped"."""
+        return str(self.result.get("ended", "failed"))
+
+    @property
+    def exit_codes(self) -> dict[int, int]:
+        """{rank: exit code}, negative for a signal; a rank whose end nobody saw is left out."""
+        return {int(rank): code for rank, code in self.result.get("exit_codes", {}).items()}
+
+    @property
+    def wall_s(self) -> float:
+        """Seconds from the launch to its end."""
+        return float(self.result["wall_s"])
+
+    @property
+    def failure(self) -> Failure | None:
+        """What went wrong first; None if nothing did."""
+        said = self.result.get("failure")
+        if said is None:
+            return None
+        by_rank = {
+            name: {int(rank): text for rank, text in said.get(name, {}).items()}
+            for name in ("where", "consequences")
+        }
+        return Failure(**{**said, **by_rank})
+
+    @property
+    def lines(self) -> list[Line]:
+        """Every line of output, in order of arrival."""
+        self.wait()
+        return list(self._record.lines)
+
+    def lines_of(self, rank: int | None, stream: str | None = None) -> list[str]:
+        """The lines of one rank (None: torchrun's own)."""
+        return [
+            line.text for line in self.lines if line.rank == rank and stream in (None, line.stream)
+        ]
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """What the ranks reported, each rank in its order."""
+        self.wait()
+        return list(self._record.events)
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        """What the ranks logged: the events of report.log()."""
+        return [event for event in self.events if event["event"] == "log"]
+
+    def values(self, name: str, rank: int = 0) -> list[Any]:
+        """All values that a rank logged under this name, in order."""
+        return [m[name] for m in self.metrics if m["rank"] == rank and name in m]
+
+    def value(self, name: str, rank: int = 0) -> Any:
+        """The last value that a rank logged under this name. Raises NoEvidence if there is none."""
+        values = self.values(name, rank)
+        if not values:
+            logged = sorted({key for m in self.metrics for key in m} - {"t", "rank", "event"})
+            raise NoEvidence(
+                f"Rank {rank} of {self.job} logged no {name!r}.",
+                cause="the run ended before it" if not self.ok else "another name",
+                action=f"it has: {', '.join(logged) or 'nothing'}; see run.failure and run.lines",
+            )
+        return values[-1]
+
+    def by_rank(self, name: str) -> dict[int, Any]:
+        """{rank: the last value that it logged under this name}."""
+        return {m["rank"]: m[name] for m in self.metrics if name in m}
+
+    @property
+    def traces(self) -> dict[int, Path]:
+        """{rank: its profile}, for a run that was traced."""
+        self.wait()
+        found = {rank: self.folder / f"trace-{rank}.json" for rank in range(self.ranks)}
+        return {rank: path for rank, path in found.items() if path.is_file()}
+
+    # How it shows itself
+
+    def summary(self) -> str:
+        """One line: how it ended."""
+        ended = {"finished": "ok", "failed": "FAILED", "time-out": "TIME-OUT", "stopped": "stopped"}
+        how = ended[self.ended] if self.done else self.state
+        return f"{self.job}: {how}, {self.ranks} rank(s), {self.elapsed_s:.2f} s"
+
+    def __repr__(self) -> str:
+        return f"<Run {self.summary()}>"
+
+    def __str__(self) -> str:
+        self.wait()
+        parts = [f"$ {self.command}", self.summary(), *self._values_said()]
+        if self.failure is not None:
+            parts += ["", failure_text(self.failure)]
+        return "\n".join(parts)
+
+    def _values_said(self) -> list[str]:
+        place = next((e for e in self.events if e["event"] == "place"), None)
+        return [str(place.get("why", ""))] if place else []
+
+    def _repr_html_(self) -> str:
+        self.wait()
+        good = self.ok
+        mark, colour = ("✓", "#117733") if good else ("✗", "#aa3344")
+        rows = [
+            f"<div><b style='color:{colour}'>{mark}</b> {html.escape(self.summary())}</div>",
+            *(f"<div>{html.escape(text)}</div>" for text in self._values_said()),
+            "<details><summary>the exact command</summary><pre style='white-space:pre-wrap'>"
+            f"{html.escape(self.command)}</pre></details>",
+        ]
+        if self.failure is not None:
+            rows.append(failure_html(self.failure))
+        return f"<div class='ddp-run'>{''.join(rows)}</div>"
+
+    # The launcher's side
+
+    def _begin(self) -> None:
+        self.state, self._started = "starting", time.monotonic()
+
+    def _poll(self, *, last: bool = False) -> bool:
+        lines, events = len(self._record.lines), len(self._record.events)
+        changed = self._record.poll(self.elapsed_s, last=last)
+        for event in self._record.events[events:]:
+            lane = self._lanes.get(event["rank"])
+            if lane is not None and event["event"] == "log":
+                lane.step = event["step"] if isinstance(event.get("step"), int) else lane.step
+                loss = event.get("loss")
+                lane.loss = float(loss) if isinstance(loss, int | float) else lane.loss
+        fresh = self._record.lines[lines:]
+        for line in fresh:
+            if line.rank in self._lanes and line.text.strip():
+                self._lanes[line.rank].last_line = line.text
+        if fresh:
+            text = "".join(json.dumps(asdict(line)) + "\n" for line in fresh)
+            with contextlib.suppress(OSError), open(self.folder / "lines.jsonl", "a") as file:
+                file.write(text)
+        return changed
+
+    def _changed(self) -> None:
+        for callback in list(self._callbacks):
+            with contextlib.suppress(Exception):
+                callback(self)
+
+    def _close(self, result: dict[str, Any]) -> None:
+        self._result = result
+        codes = {int(rank): code for rank, code in result.get("exit_codes", {}).items()}
+        for lane in self._lanes.values():
+            lane.exit_code = codes.get(lane.rank)
+            lane.state = _final_state(lane.exit_code, result.get("ended") == "finished")
+        self.state = "done"
+        self._finished.set()
+        self._changed()
+
+
+def _final_state(exit_code: int | None, finished: bool) -> str:
+    if exit_code == 0 or (exit_code is None and finished):
+        return "done"
+    if exit_code in (None, -signal.SIGTERM):
+        return "stopped"
+    return "killed" if exit_code == -signal.SIGKILL else "failed"
+
+
+def exit_text(code: int | None) -> str:
+    """An exit code in words: "exit code 3", "killed by SIGKILL (-9)"."""
+    if code is None:
+        return "exit code not seen"
+    if code < 0:
+        with contextlib.suppress(ValueError):
+            return f"killed by {signal.Signals(-code).name} ({code})"
+    return f"exit code {code}"
+
+
+def failure_text(failure: Failure) -> str:
+    """A failure as text: what followed first and short, the cause last and whole."""
+    parts = [f"  then rank {rank}: {text}" for rank, text in failure.consequences.items()]
+    if failure.traceback:
+        parts += ["", failure.traceback.rstrip()]
+    parts += [f"  rank {rank} was {text}" for rank, text in failure.where.items()]
+    return "\n".join([*parts, "", f"FIRST FAILURE: {failure.what}"]).lstrip("\n")
+
+
+def failure_html(failure: Failure) -> str:
+    """The same as HTML: consequences folded, the cause last and largest."""
+    parts: list[str] = []
+    if failure.consequences:
+        told = "".join(
+            f"<div>rank {rank}: {html.escape(text)}</div>"
+            for rank, text in failure.consequences.items()
+        )
+        count = len(failure.consequences)
+        parts.append(
+            f"<details><summary>what followed on {count} rank(s)</summary>{told}</details>"
+        )
+    if failure.traceback:
+        trace = html.escape(failure.traceback.rstrip())
+        parts.append(f"<pre style='white-space:pre-wrap'>{trace}</pre>")
+    if failure.where:
+        where = "\n".join(f"rank {rank} was {text}" for rank, text in failure.where.items())
+        parts.append(f"<pre style='white-space:pre-wrap'>{html.escape(where)}</pre>")
+    parts.append(
+        f"<div style='font-size:120%'><b>First failure: {html.escape(failure.what)}</b></div>"
+    )
+    return "".join(parts)

@@ -1,0 +1,49 @@
+"""The worker process that torchrun sees in a warm launch: it stands in for one rank.
+
+    python -S -E shim.py ADDRESS script [args …]
+
+It hands its environment, folder, arguments and its three streams to the launch's supervisor (see
+warm.py), which forks the rank. Then it passes signals on, waits, and dies the way the rank died. If
+either of the two goes, the connection breaks and the other one goes too.
+"""
+
+import os
+import signal
+import socket
+import sys
+
+LENGTH_BYTES = 8  # the request: its length, then its fields separated by NUL bytes
+
+
+def main(address: str, arguments: list[str]) -> None:
+    supervisor = socket.socket(socket.AF_UNIX)
+    supervisor.connect("\0" + address)
+    environment = [f"{name}={value}" for name, value in os.environ.items()]
+    fields = [os.getcwd(), str(len(arguments)), *arguments, *environment]
+    request = "\0".join(fields).encode(errors="surrogateescape")
+    header = len(request).to_bytes(LENGTH_BYTES, "big")
+    socket.send_fds(supervisor, [header], [0, 1, 2])
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
+        signal.signal(number, lambda caught, _: supervisor.sendall(bytes([caught])))
+    for number in (signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, lambda caught, _: supervisor.sendall(bytes([caught])))
+    supervisor.sendall(request)
+    answer = supervisor.recv(16)
+    if not answer:
+        os._exit(70)  # EX_SOFTWARE: the supervisor is gone
+    leave(int(answer))
+
+
+def leave(status: int) -> None:
+    """End with the wait status of the rank: its exit code, or the signal that killed it."""
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        if number != signal.SIGKILL:
+            signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+        signal.pause()
+    os._exit(os.WEXITSTATUS(status))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2:])

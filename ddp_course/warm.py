@@ -1,0 +1,139 @@
+"""warm: launches that reuse a process which has already imported torch.
+
+The caller's side of warm_host.py. One host for each process that launches; it starts in the
+background, ends after ten minutes without a launch, and comes back on demand. A host is never used
+for a launch whose environment differs in what Python or torch read while they are imported.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ddp_course import guard
+from ddp_course.errors import CannotRun
+
+IDLE_S = 600.0
+_HERE = Path(__file__).parent
+_READ_AT_IMPORT = (
+    "PYTHON", "LD_", "LC_", "LANG", "TORCH", "KINETO", "CUDA", "NCCL", "MKL", "OPENBLAS", "BLIS",
+)  # fmt: skip
+_READ_BY_EACH_RANK = ("TORCHELASTIC", "TORCH_DISTRIBUTED_DEBUG", "TORCH_DISABLE_SHARE_RDZV")
+_NO_CALLER = "PYTHONSTARTUP", "PYTHONFAULTHANDLER", "PYTHONUNBUFFERED"  # each rank obeys by itself
+
+
+class Host:
+    """A running host; `connect` opens one launch."""
+
+    def __init__(self, env: Mapping[str, str]) -> None:
+        self.signature = signature(env)
+        self._address = f"\0ddp-course-{os.getpid()}-{os.urandom(16).hex()}"
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(self._address)
+            listener.listen(64)
+            descriptor = listener.fileno()
+            command = [sys.executable, str(_HERE / "warm_host.py"), str(descriptor), str(IDLE_S)]
+            # One thread while it imports: OpenBLAS and OpenMP start theirs at import otherwise.
+            single = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **_import_env(env)}
+            self._guard, self._link = guard.start(
+                command, kind="host", env={**env, **single}, pass_fds=[descriptor]
+            )
+
+    @property
+    def pid(self) -> int:
+        """The process id of the host's guard."""
+        return self._guard.pid
+
+    def alive(self) -> bool:
+        return self._guard.poll() is None
+
+    def connect(self, request: Mapping[str, Any]) -> socket.socket:
+        """Open one launch; the connection is its link (see guard). Raises OSError if it is gone."""
+        connection = socket.socket(socket.AF_UNIX)
+        try:
+            connection.connect(self._address)
+            connection.sendall(json.dumps(request).encode() + b"\n")
+        except OSError:
+            connection.close()
+            raise
+        guard.keep(connection)
+        return connection
+
+    def close(self) -> None:
+        """End the host and every launch that it carries."""
+        self._link.close()
+        try:
+            self._guard.wait(5)
+        except subprocess.TimeoutExpired:
+            self._guard.kill()
+
+
+_lock = threading.Lock()
+_host: Host | None = None
+
+
+def available() -> bool:
+    """Whether this platform can start warm: Linux, where a process of one thread may fork."""
+    return sys.platform == "linux" and hasattr(os, "fork")
+
+
+def host(env: Mapping[str, str]) -> Host:
+    """The host for launches with this environment; starts one, or another one, when needed."""
+    global _host
+    with _lock:
+        if _host is not None and not (_host.alive() and _host.signature == signature(env)):
+            _host.close()
+            _host = None
+        if _host is None:
+            _host = Host(env)
+        return _host
+
+
+def connect(env: Mapping[str, str], request: Mapping[str, Any]) -> socket.socket:
+    """Open a launch in a warm host, in a new one if the present one has just gone."""
+    for _ in range(3):
+        try:
+            return host(env).connect(request)
+        except OSError:
+            close()
+    raise CannotRun(
+        "The warm host does not start.",
+        cause="torch cannot be imported, or memory is short",
+        action="run `python -m ddp_course doctor`, or launch(…, warm=False)",
+    )
+
+
+def close() -> None:
+    """End this process's warm host, if there is one."""
+    global _host
+    with _lock:
+        if _host is not None:
+            _host.close()
+            _host = None
+
+
+def signature(env: Mapping[str, str]) -> tuple[Any, ...]:
+    """What makes two launches share a host: interpreter, import-time environment, our own files."""
+    files = [(_HERE / name).stat() for name in ("guard.py", "warm_host.py", "shim.py")]
+    return (
+        sys.executable,
+        tuple(sorted(_import_env(env).items())),
+        tuple((file.st_mtime_ns, file.st_size) for file in files),
+    )
+
+
+def _import_env(env: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name: value
+        for name, value in env.items()
+        if name.startswith(_READ_AT_IMPORT)
+        and not name.startswith(_READ_BY_EACH_RANK)
+        and name not in _NO_CALLER
+    }

@@ -1,0 +1,336 @@
+"""warm_host: the process behind `warm`, a torchrun that has already imported torch.
+
+    kernel ──> guard ──> host            imports torch, touches no device, computes nothing, waits
+                          └─fork─> supervisor of one launch (guard.Supervisor)
+                                     ├─fork─> agent      torch.distributed.run.main, unchanged
+                                     │          └─ N shims, the workers that the agent sees
+                                     └─fork─> rank 0 … N-1, one for each shim that asks
+
+The host forks a supervisor for every connection; the supervisor forks the agent, and a rank for
+every shim. All forks happen in processes of one thread that have never seen a device, so a rank may
+use CUDA (on GPUs this was not verified). A rank is as a fresh `python -u script`: its own session,
+streams, environment, folder, sys.path, random state and thread count; jobs and `ddp_course` are
+read from disk by each rank. One difference remains: PYTHONHASHSEED, the order of sets of strings,
+is the host's, hence equal in all ranks.
+
+As a program (warm.py starts it under a guard):  warm_host.py LISTENER_FD IDLE_S
+"""
+
+from __future__ import annotations
+
+import atexit
+import builtins
+import contextlib
+import faulthandler
+import gc
+import importlib
+import importlib.machinery
+import io
+import json
+import os
+import selectors
+import signal
+import socket
+import struct
+import sys
+import threading
+import time
+import types
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+_SHIM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "shim.py")
+
+
+def _main(listener_fd: int, idle_s: float) -> None:
+    """The host: import what every rank needs, then fork a supervisor for each launch."""
+    listener = socket.socket(fileno=listener_fd)
+    listener.set_inheritable(False)
+    import torch
+    import torch._dynamo
+    import torch.distributed.run
+    import torch.nn.parallel
+    import torch.optim  # noqa: F401 - what the agent and DDP's constructor would import
+
+    gc.collect()
+    gc.freeze()  # the collector of a rank leaves these pages alone, so they stay shared
+    selector = selectors.DefaultSelector()
+    selector.register(listener, selectors.EVENT_READ)
+    wake_read, wake_write = os.pipe()
+    os.set_blocking(wake_read, False)
+    os.set_blocking(wake_write, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+    selector.register(wake_read, selectors.EVENT_READ)
+    launches: set[int] = set()
+    last_launch = time.monotonic()
+    while True:
+        for key, _ in selector.select(idle_s):
+            if key.fileobj is not listener:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(wake_read, 4096)
+                continue
+            connection, _ = listener.accept()
+            if not same_user(connection):
+                connection.close()
+                continue
+            pid = os.fork()
+            if pid == 0:
+                listener.close()
+                selector.close()
+                _leave(_supervise, connection)
+            connection.close()
+            launches.add(pid)
+            last_launch = time.monotonic()
+        launches -= _reaped()
+        if not launches and time.monotonic() - last_launch > idle_s:
+            os._exit(0)
+
+
+def _supervise(link: socket.socket) -> int:
+    """One launch: fork its agent, fork a rank for each shim that connects, then clean up."""
+    guard.die_with_parent()
+    os.setsid()
+    request = json.loads(_read_line(link))
+    with guard.temporary_folder() as folder:
+        status = _Launch(link, {**request["env"], "TMPDIR": folder}).run(request)
+    link.sendall(json.dumps({"exit": status}).encode() + b"\n")
+    return 0
+
+
+class _Launch:
+    def __init__(self, link: socket.socket, env: dict[str, str]) -> None:
+        self._env = env
+        self._shims: dict[int, socket.socket] = {}  # pid of a rank -> its shim
+        self._pid_of_rank: dict[int, int] = {}
+        self._supervisor = guard.Supervisor(link)
+        self._supervisor.on_exit = self._answer_shim
+        self._supervisor.ranks = lambda: dict(self._pid_of_rank)
+        self._listener = socket.socket(socket.AF_UNIX)
+        address = f"ddp-course-{os.getpid()}-{os.urandom(8).hex()}"
+        self._listener.bind("\0" + address)
+        self._listener.listen(256)
+        self._shim = [sys.executable, "-S", "-E", _SHIM, address]
+        self._supervisor.selector.register(self._listener, selectors.EVENT_READ, self._fork_rank)
+
+    def run(self, request: dict[str, Any]) -> int:
+        pid = os.fork()
+        if pid == 0:
+            _leave(self._agent, request)
+        self._supervisor.tell(agent=pid)
+        return int(self._supervisor.watch(pid))
+
+    def _agent(self, request: dict[str, Any]) -> None:
+        """Be `torchrun`: its own entry point, told to start shims instead of Python."""
+        output = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        _become(self._env, request["cwd"], [nothing, output, output])
+        import torch.distributed.run as torchrun
+
+        script = [*self._shim, request["script"], *request["script_args"]]
+        arguments = [*request["torchrun_args"], "--no-python", *script]
+        sys.argv = ["torchrun", *arguments]
+        torchrun.main(arguments)
+
+    def _fork_rank(self) -> None:
+        shim, _ = self._listener.accept()
+        shim.settimeout(5)
+        try:
+            if not same_user(shim):
+                raise OSError("a stranger")
+            header, streams, _, _ = socket.recv_fds(shim, 8, 3)
+            fields = _read_exactly(shim, int.from_bytes(header, "big"))
+        except OSError:
+            shim.close()  # a shim that was killed while it asked
+            return
+        shim.settimeout(None)
+        cwd, count, *rest = fields.decode(errors="surrogateescape").split("\0")
+        arguments, environment = rest[: int(count)], rest[int(count) :]
+        env = dict(entry.split("=", 1) for entry in environment)
+        pid = os.fork()
+        if pid == 0:
+            _leave(_rank, env, cwd, arguments, streams)
+        for descriptor in streams:
+            os.close(descriptor)
+        self._shims[pid] = shim
+        self._pid_of_rank[int(env["RANK"])] = pid
+        self._supervisor.selector.register(
+            shim, selectors.EVENT_READ, lambda: self._hear_shim(shim, pid)
+        )
+        self._supervisor.tell(rank=int(env["RANK"]), pid=pid)
+
+    def _hear_shim(self, shim: socket.socket, pid: int) -> None:
+        try:
+            signals = shim.recv(64)
+        except OSError:
+            signals = b""
+        if signals:
+            for number in signals:
+                self._signal_group(pid, number)
+        else:
+            self._forget(pid)
+            self._signal_group(pid, signal.SIGKILL)
+
+    def _answer_shim(self, pid: int, status: int) -> None:
+        for rank, its_pid in list(self._pid_of_rank.items()):
+            if its_pid == pid:
+                del self._pid_of_rank[rank]
+                self._supervisor.tell(rank=rank, pid=pid, status=status)
+        shim = self._forget(pid)
+        if shim is not None:
+            # What the rank leaves in its session (DataLoader workers) goes as torchrun would do it.
+            self._signal_group(pid, signal.SIGTERM)
+            with contextlib.suppress(OSError):
+                shim.sendall(str(status).encode())
+            shim.close()
+
+    def _forget(self, pid: int) -> socket.socket | None:
+        shim = self._shims.pop(pid, None)
+        if shim is not None:
+            self._supervisor.selector.unregister(shim)
+        return shim
+
+    @staticmethod
+    def _signal_group(pid: int, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, number)
+
+
+def _rank(env: dict[str, str], cwd: str, arguments: list[str], streams: list[int]) -> None:
+    """Be `python -u script args`, as a fresh interpreter would be."""
+    _become(env, cwd, streams)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    _fresh_modules(cwd, arguments[0])
+    _fresh_state()
+    sys.argv = list(arguments)
+    path = arguments[0]
+    main = sys.modules["__main__"] = types.ModuleType("__main__")
+    main.__dict__.update(
+        __file__=path,
+        __cached__=None,
+        __builtins__=builtins,
+        __loader__=importlib.machinery.SourceFileLoader("__main__", path),
+    )
+    with open(path, "rb") as file:
+        source = file.read()
+    exec(compile(source, path, "exec", dont_inherit=True), main.__dict__)
+
+
+def _become(env: dict[str, str], cwd: str, streams: list[int]) -> None:
+    """Take a new identity: session, signals, streams, environment, folder."""
+    guard.die_with_parent()
+    with contextlib.suppress(PermissionError):
+        os.setsid()
+    signal.set_wakeup_fd(-1)
+    for number in (
+        signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT
+    ):  # fmt: skip
+        signal.signal(number, signal.SIG_DFL)
+    for target, descriptor in enumerate(streams):
+        os.dup2(descriptor, target)
+    os.closerange(3, max(map(int, os.listdir("/proc/self/fd"))) + 1)
+    os.environ.clear()
+    os.environ.update(env)
+    os.chdir(cwd)
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115 - open until the process ends
+    sys.stdout = _unbuffered(1, sys.stdout)
+    sys.stderr = _unbuffered(2, sys.stderr)
+    if env.get("PYTHONFAULTHANDLER"):
+        faulthandler.enable()
+
+
+def _unbuffered(descriptor: int, like: Any) -> Any:
+    """The stream that `python -u` would have opened."""
+    raw = open(descriptor, "wb", buffering=0, closefd=False)  # noqa: SIM115
+    return io.TextIOWrapper(raw, encoding=like.encoding, errors=like.errors, write_through=True)
+
+
+def _fresh_modules(cwd: str, script: str) -> None:
+    """Nothing of ours is remembered from the host; the script's folder comes first on sys.path."""
+    sys.path.insert(0, os.path.dirname(os.path.join(cwd, script)))
+    for name in [n for n in sys.modules if n == "guard" or n.split(".")[0] == "ddp_course"]:
+        del sys.modules[name]
+    importlib.invalidate_caches()
+
+
+def _fresh_state() -> None:
+    """What a fresh process would draw or read at import: random states, threads, debug level."""
+    import torch
+    import torch.distributed as dist
+
+    torch.default_generator.seed()
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(None)
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    dist.set_debug_level_from_env()  # type: ignore[attr-defined]
+    gc.unfreeze()
+
+
+def _leave(work: Callable[..., object], *arguments: Any) -> NoReturn:
+    """Run `work` and end the process as Python would end, but without tearing modules down."""
+    code, interrupted = 0, False
+    try:
+        work(*arguments)
+    except SystemExit as leaving:
+        if leaving.code is not None and not isinstance(leaving.code, int):
+            sys.stderr.write(f"{leaving.code}\n")
+        code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
+    except BaseException as error:
+        code, interrupted = 1, isinstance(error, KeyboardInterrupt)
+        trace = error.__traceback__
+        while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+            trace = trace.tb_next
+        sys.excepthook(type(error), error.with_traceback(trace), trace)
+    with contextlib.suppress(BaseException):
+        threading._shutdown()  # type: ignore[attr-defined]
+    with contextlib.suppress(BaseException):
+        atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    if interrupted:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    os._exit(code & 0xFF)
+
+
+def same_user(connection: socket.socket) -> bool:
+    """Whether the process at the other end belongs to the user that runs this one (Linux)."""
+    peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return bool(struct.unpack("3i", peer)[1] == os.getuid())
+
+
+def _read_line(connection: socket.socket) -> bytes:
+    data = b""
+    while not data.endswith(b"\n"):
+        piece = connection.recv(65536)
+        if not piece:
+            os._exit(0)  # the caller changed its mind
+        data += piece
+    return data
+
+
+def _read_exactly(connection: socket.socket, length: int) -> bytes:
+    data = bytearray()
+    while len(data) < length:
+        piece = connection.recv(length - len(data))
+        if not piece:
+            raise OSError("connection closed")
+        data += piece
+    return bytes(data)
+
+
+def _reaped() -> set[int]:
+    gone: set[int] = set()
+    with contextlib.suppress(ChildProcessError):
+        while (pid := os.waitpid(-1, os.WNOHANG)[0]) != 0:
+            gone.add(pid)
+    return gone
+
+
+if __name__ == "__main__":
+    # Beside this file: the host imports nothing under the name of ddp_course.
+    import guard  # type: ignore[import-not-found,unused-ignore]
+
+    sys.path.pop(0)
+    _main(int(sys.argv[1]), float(sys.argv[2]))
