@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
 from html import escape
 from pathlib import Path
@@ -33,11 +33,29 @@ _ROW_PX = 30
 _MOST_ROWS = 8  # of buttons; with more ranks one row serves the rank that is chosen
 
 
-def show(run: Run) -> Panel:
-    """Display the panel of a run in the cell that is running; it then lives by itself."""
+_hidden = threading.local()
+
+
+def show(run: Run) -> Panel | None:
+    """Display the panel of a run in the cell that is running; it then lives by itself.
+
+    It is a listener for `ddp_course.launcher.listeners`. Under `hidden` it shows nothing.
+    """
+    if getattr(_hidden, "on", False):
+        return None
     panel = Panel(run)
     panel.display()
     return panel
+
+
+@contextlib.contextmanager
+def hidden() -> Iterator[None]:
+    """Launch without a panel in this thread: for views that show the run in their own way."""
+    _hidden.on = True
+    try:
+        yield
+    finally:
+        _hidden.on = False
 
 
 class Panel:
