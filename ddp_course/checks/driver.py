@@ -1,0 +1,137 @@
+"""The script that a check's ranks run: import the learner's file, call its function, report.
+
+Started by torchrun, once per rank, with the supervisor's socket in DDP_COURSE_CHECK_SOCKET. Only
+here is torch imported. A rank leaves when the supervisor says so, not when it is done: a rank that
+left early would make the others fail for a reason that is not the learner's.
+"""
+
+import argparse
+import contextlib
+import importlib.util
+import os
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from ddp_course.checks.evidence import Array, Message, pack, split, unpack
+from ddp_course.checks.supervisor import SOCKET
+from ddp_course.devices import my_place
+from ddp_course.report import run_rank
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--file", type=str, default="", help="the learner's file")
+parser.add_argument("--function", type=str, default="", help="the function in it")
+parser.add_argument("--exercise", type=str, default="", help="its short name")
+
+Function = Callable[..., Any]
+Tensors = dict[str, Array]
+
+
+class Channel:
+    """This rank's line to the supervisor."""
+
+    def __init__(self) -> None:
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.connect(os.environ[SOCKET])
+        self._buffer = b""
+
+    def send(self, event: str, tensors: Tensors | None = None, **fields: Any) -> None:
+        fields = {"event": event, "rank": int(os.environ["RANK"]), **fields}
+        self._socket.sendall(pack(Message(fields, tensors or {})))
+
+    def receive(self) -> Message:
+        """The next message. Raises EOFError when the supervisor is gone."""
+        while True:
+            body, self._buffer = split(self._buffer)
+            if body is not None:
+                return unpack(body)
+            piece = self._socket.recv(1 << 16)
+            if not piece:
+                raise EOFError("the supervisor is gone")
+            self._buffer += piece
+
+
+def drive_ex00(function: Function, inputs: Tensors, device: torch.device) -> Tensors:
+    number = torch.tensor(inputs["number"], device=device)
+    result = function(number)
+    outputs = {"argument": _array(number)}
+    if isinstance(result, torch.Tensor):
+        outputs["result"] = _array(result)
+    return outputs
+
+
+def drive_ex02(function: Function, inputs: Tensors, device: torch.device) -> Tensors:
+    model = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2)).to(device)
+    for name, parameter in model.named_parameters():
+        parameter.data = torch.tensor(inputs[f"weight/{name}"], device=device)
+        if f"grad/{name}" in inputs:
+            parameter.grad = torch.tensor(inputs[f"grad/{name}"], device=device)
+        else:
+            parameter.requires_grad_(False)
+    function(model)
+    outputs = {f"weight/{name}": _array(one) for name, one in model.named_parameters()}
+    for name, parameter in model.named_parameters():
+        if parameter.grad is not None:
+            outputs[f"grad/{name}"] = _array(parameter.grad)
+    return outputs
+
+
+DRIVES = {"ex00": drive_ex00, "ex02": drive_ex02}
+
+
+def _array(tensor: torch.Tensor) -> Array:
+    array: Array = tensor.detach().cpu().contiguous().numpy()
+    return array
+
+
+def load(path: Path, function: str) -> Function:
+    """The learner's function. Whatever importing the file raises is the learner's to see."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    found: Function = getattr(module, function)
+    return found
+
+
+def main() -> None:
+    args = parser.parse_args()
+    place = my_place()
+    dist.init_process_group(place.backend, timeout=place.timeout, device_id=place.device_id)
+    channel = Channel()
+    try:
+        function = load(Path(args.file), args.function)
+        channel.send("loaded")
+        inputs = channel.receive().tensors
+        outputs = DRIVES[args.exercise](function, inputs, place.device)
+    except BaseException as error:
+        name, text = type(error).__name__, str(error)
+        channel.send("raised", error=f"{name}: {text}", traceback=_own_frames(error))
+    else:
+        channel.send("returned", outputs)
+    with contextlib.suppress(EOFError, OSError):
+        while channel.receive().fields.get("event") != "leave":
+            pass
+    # No destroy_process_group(): after a mistake it may wait for a collective that never ends.
+
+
+def _own_frames(error: BaseException) -> str:
+    """The traceback from the learner's file on, without the driver's own frames."""
+    frames = traceback.extract_tb(error.__traceback__)
+    while frames and frames[0].filename == __file__:
+        frames.pop(0)
+    lines = traceback.format_list(frames) + traceback.format_exception_only(error)
+    return "".join(lines)
+
+
+if __name__ == "__main__":
+    run_rank(main)

@@ -1,0 +1,140 @@
+"""ex00: sum a tensor over all ranks and leave the argument as it was."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ddp_course.checks.evidence import Array
+from ddp_course.checks.manifest import Check, Exercise, Mistake, PerRank, all_close, close
+
+
+def _draw(random: np.random.Generator, ranks: int) -> PerRank:
+    return [{"number": random.normal(size=3).astype(np.float32)} for _ in range(ranks)]
+
+
+def _total(inputs: PerRank) -> Array:
+    total: Array = np.sum([mine["number"].astype(np.float64) for mine in inputs], axis=0)
+    return total
+
+
+def _sum(inputs: PerRank) -> PerRank:
+    return [{"result": _total(inputs)} for _ in inputs]
+
+
+def _argument(inputs: PerRank) -> PerRank:
+    return [{"argument": mine["number"]} for mine in inputs]
+
+
+def _results_are(expected: list[Array], outputs: PerRank) -> bool:
+    return all_close(outputs, [{"result": array} for array in expected])
+
+
+def _nothing_returned(inputs: PerRank, outputs: PerRank) -> bool:
+    return not any("result" in mine for mine in outputs)
+
+
+def _own_number(inputs: PerRank, outputs: PerRank) -> bool:
+    return _results_are([mine["number"] for mine in inputs], outputs)
+
+
+def _scaled_own(inputs: PerRank, outputs: PerRank) -> bool:
+    return _results_are([mine["number"] * len(inputs) for mine in inputs], outputs)
+
+
+def _mean(inputs: PerRank, outputs: PerRank) -> bool:
+    return _results_are([_total(inputs) / len(inputs) for _ in inputs], outputs)
+
+
+def _rank_0_broadcast(inputs: PerRank, outputs: PerRank) -> bool:
+    return _results_are([inputs[0]["number"] for _ in inputs], outputs)
+
+
+def _one_rank_only(inputs: PerRank, outputs: PerRank) -> bool:
+    right = ["result" in mine and close(mine["result"], _total(inputs)) for mine in outputs]
+    return sum(right) == 1
+
+
+def _argument_changed(inputs: PerRank, outputs: PerRank) -> bool:
+    return all_close(outputs, [{"argument": _total(inputs)} for _ in inputs])
+
+
+EXERCISE = Exercise(
+    name="ex00",
+    stem="ex00_sum_over_ranks",
+    function="sum_over_ranks",
+    title="Sum a tensor over all ranks",
+    ranks=3,
+    draw=_draw,
+    checks=(
+        Check(
+            id="sum",
+            title="every rank returns the sum over all ranks",
+            why="a collective is only useful if all ranks go on with the same answer",
+            points=2,
+            expected=_sum,
+            shown=("number", "result"),
+        ),
+        Check(
+            id="argument",
+            title="the argument is left as it was",
+            why="the caller may still need its own number: all_reduce overwrites what it is given",
+            points=1,
+            expected=_argument,
+            shown=("number", "argument"),
+            depends=("sum",),
+        ),
+    ),
+    mistakes=(
+        Mistake(
+            "nothing returned",
+            "Your function returned no tensor. all_reduce changes its argument in place and "
+            "returns None, so return the tensor that you gave it.",
+            _nothing_returned,
+        ),
+        Mistake(
+            "own number returned",
+            "Each rank returned its own number: nothing was communicated, or the result of the "
+            "communication was thrown away. Which tensor did you hand to all_reduce, and which "
+            "did you return?",
+            _own_number,
+        ),
+        Mistake(
+            "own number times the world size",
+            "That would be right if all ranks had the same number. They do not, and no rank can "
+            "know another's number without communicating: dist.all_reduce(tensor).",
+            _scaled_own,
+        ),
+        Mistake(
+            "mean instead of sum",
+            "This is the mean over ranks. The sum was asked for: leave out the division (or "
+            "ReduceOp.AVG; all_reduce sums by default).",
+            _mean,
+        ),
+        Mistake(
+            "rank 0's number everywhere",
+            "Every rank has rank 0's number: that is broadcast, which copies one rank's tensor. "
+            "all_reduce combines those of all ranks.",
+            _rank_0_broadcast,
+        ),
+        Mistake(
+            "one rank has the sum",
+            "Only one rank has the sum: that is reduce, which delivers to one rank. all_reduce "
+            "delivers to all.",
+            _one_rank_only,
+        ),
+        Mistake(
+            "argument overwritten",
+            "all_reduce works in place, so the caller's tensor now holds the sum. Work on a copy: "
+            "number.clone().",
+            _argument_changed,
+        ),
+    ),
+    errors={
+        "NoneType": "Something was None where a tensor was needed. all_reduce returns None: it "
+        "changes its argument in place.",
+        "not been initialized": "The process group already exists when your function is called: "
+        "neither create nor destroy it.",
+    },
+    hang_hint="A collective returns only when every rank has called it, the same one and as often. "
+    "Is there an `if rank == …` around yours?",
+)

@@ -1,0 +1,199 @@
+"""The trusted side of a check's job: draws the inputs, hands each rank its own, takes evidence.
+
+    rank → {"event": "loaded", "rank": r}             the learner's file is imported
+    rank ← {"event": "inputs"} + tensors              drawn now, for this rank only
+    rank → {"event": "returned"} + tensors            what the function did
+         | {"event": "raised", "error": …, "traceback": …}
+    rank ← {"event": "leave"}                         when all have answered or time is up
+
+Over a Unix socket in a private folder. The inputs do not exist before every rank has imported the
+learner's file, and no rank is sent another's, so right answers need real communication.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from ddp_course.checks.evidence import Malformed, Message, pack, split, unpack
+from ddp_course.checks.manifest import PerRank, Tensors
+
+SOCKET = "DDP_COURSE_CHECK_SOCKET"
+_AFTER_AN_ERROR_S = 1.5  # the other ranks may be about to raise too, or wait for the one that did
+
+
+class Job(Protocol):
+    """What the supervisor needs to know of the run."""
+
+    @property
+    def done(self) -> bool: ...
+
+
+@dataclass
+class Observation:
+    """What one rank did, as far as evidence goes.
+
+    state   "absent" (never came), "loading", "computing" (has its inputs, has not answered),
+            "returned", "raised", "malformed", "gone" (left without an answer)
+    """
+
+    rank: int
+    state: str = "absent"
+    outputs: Tensors = field(default_factory=dict)
+    error: str = ""  # "Type: text"
+    traceback: str = ""
+    place: int = 0  # 1 for the first rank that answered
+
+    @property
+    def answered(self) -> bool:
+        return self.state in ("returned", "raised", "malformed", "gone")
+
+
+@dataclass
+class Gathered:
+    """All evidence of one job; `inputs` is empty if not every rank came far enough to get any."""
+
+    inputs: PerRank
+    observations: list[Observation]
+
+
+@dataclass
+class _Link:
+    connection: socket.socket
+    buffer: bytes = b""
+    rank: int | None = None
+
+
+class Supervisor:
+    """Listens while it is open. `env` tells the ranks where."""
+
+    def __init__(self, ranks: int, draw: Callable[[np.random.Generator, int], PerRank]) -> None:
+        self._draw = draw
+        self._seen = [Observation(rank) for rank in range(ranks)]
+        self._inputs: PerRank = []
+        self._links: dict[int, _Link] = {}  # by rank, once it has said which
+        self._folder = Path(tempfile.mkdtemp(prefix="ddp-check-"))
+        self._selector = selectors.DefaultSelector()
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(self._folder / "s"))
+        self._listener.listen(ranks)
+        self._selector.register(self._listener, selectors.EVENT_READ)
+
+    def __enter__(self) -> Supervisor:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for key in list(self._selector.get_map().values()):
+            with contextlib.suppress(OSError):
+                key.fileobj.close()  # type: ignore[union-attr]
+        self._selector.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {SOCKET: str(self._folder / "s")}
+
+    def gather(self, run: Job, *, patience_s: float) -> Gathered:
+        """Serve the ranks until all have answered, the job is over, or `patience_s` after the
+        inputs were handed out."""
+        deadline: float | None = None
+        while not all(one.answered for one in self._seen):
+            over = run.done  # asked before listening, so that what came last is still heard
+            for key, _ in self._selector.select(0.05):
+                self._hear(key.data) if key.data else self._accept()
+            if deadline is None and self._ready():
+                self._hand_out()
+                deadline = time.monotonic() + patience_s
+            if deadline is not None and any(one.state == "raised" for one in self._seen):
+                deadline = min(deadline, time.monotonic() + _AFTER_AN_ERROR_S)
+            if over or (deadline is not None and time.monotonic() > deadline):
+                break
+            if deadline is None and any(one.answered for one in self._seen):
+                deadline = time.monotonic() + _AFTER_AN_ERROR_S  # a file that cannot be imported
+        for link in self._links.values():
+            self._send(link, Message({"event": "leave"}))
+        return Gathered(self._inputs, self._seen)
+
+    def _accept(self) -> None:
+        connection, _ = self._listener.accept()
+        self._selector.register(connection, selectors.EVENT_READ, _Link(connection))
+
+    def _ready(self) -> bool:
+        return all(one.state == "loading" for one in self._seen)
+
+    def _hand_out(self) -> None:
+        random = np.random.default_rng(int.from_bytes(os.urandom(16)))
+        self._inputs = self._draw(random, len(self._seen))
+        for rank, mine in enumerate(self._inputs):
+            self._seen[rank].state = "computing"
+            self._send(self._links[rank], Message({"event": "inputs"}, mine))
+
+    def _send(self, link: _Link, message: Message) -> None:
+        with contextlib.suppress(OSError):
+            link.connection.sendall(pack(message))
+
+    def _hear(self, link: _Link) -> None:
+        try:
+            piece = link.connection.recv(1 << 16)
+        except OSError:
+            piece = b""
+        if not piece:
+            return self._end(link, "gone")
+        link.buffer += piece
+        try:
+            body, link.buffer = split(link.buffer)
+            while body is not None:
+                self._take(link, unpack(body))
+                body, link.buffer = split(link.buffer)
+        except Malformed as error:
+            if link.rank is not None:
+                self._seen[link.rank].error = str(error)
+            self._end(link, "malformed")
+        return None
+
+    def _end(self, link: _Link, state: str) -> None:
+        self._selector.unregister(link.connection)
+        link.connection.close()
+        if link.rank is not None:
+            self._links.pop(link.rank, None)
+            if not self._seen[link.rank].answered:
+                self._answer(self._seen[link.rank], state)
+
+    def _take(self, link: _Link, message: Message) -> None:
+        event = message.fields.get("event")
+        if link.rank is None:
+            self._introduce(link, message.fields.get("rank"))
+        assert link.rank is not None, "an introduction sets the rank or raises"
+        seen = self._seen[link.rank]
+        if event == "loaded" and seen.state == "absent":
+            seen.state = "loading"
+        elif event == "raised" and not seen.answered:
+            seen.error = str(message.fields.get("error", ""))[:2000]
+            seen.traceback = str(message.fields.get("traceback", ""))[:20_000]
+            self._answer(seen, "raised")
+        elif event == "returned" and seen.state == "computing":
+            seen.outputs = message.tensors
+            self._answer(seen, "returned")
+        else:
+            raise Malformed(f"event {event!r} from a rank that is {seen.state}")
+
+    def _introduce(self, link: _Link, rank: Any) -> None:
+        if type(rank) is not int or not 0 <= rank < len(self._seen) or rank in self._links:
+            raise Malformed(f"a rank that calls itself {rank!r}")
+        link.rank = rank
+        self._links[rank] = link
+
+    def _answer(self, seen: Observation, state: str) -> None:
+        seen.state = state
+        seen.place = 1 + max(one.place for one in self._seen)

@@ -1,0 +1,173 @@
+"""What a check found, as data that draws itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from html import escape
+from typing import Any
+
+from ddp_course.views.style import page, table, text_table
+
+SIGNS = {
+    "pass": "✓",
+    "fail": "✗",
+    "error": "✗",
+    "timeout": "✗",
+    "blocked": "–",
+    "ungradable": "○",
+    "infra": "!",
+}
+WORDS = {
+    "pass": "passed",
+    "fail": "not passed",
+    "error": "not passed: an error",
+    "timeout": "not passed: it hangs",
+    "blocked": "not reached",
+    "ungradable": "not yet",
+    "infra": "could not be checked (not your fault)",
+}
+NOTE = (
+    "Checked in learning mode: your file ran without a sandbox, so this is for you, not for marks."
+)
+
+
+@dataclass(frozen=True)
+class Result:
+    """One check's result. `points` are 0 unless the status is "pass"."""
+
+    id: str
+    title: str
+    status: str
+    max_points: int
+    message: str = ""
+    why: str = ""
+    mistake: str = ""  # the known mistake that was recognised
+    hint: str = ""
+    head: tuple[str, ...] = ()  # the table: what each rank did
+    rows: tuple[tuple[str, ...], ...] = ()
+    traceback: str = ""
+
+    @property
+    def points(self) -> int:
+        return self.max_points if self.status == "pass" else 0
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The result of `check(…)`.
+
+    status   "pass", or that of the first check that did not pass: "fail", "error" (it raised),
+             "timeout" (a rank never came back), "ungradable" (nothing to judge yet), "infra" (our
+             fault, never yours)
+    """
+
+    exercise: str
+    title: str
+    results: tuple[Result, ...]
+    command: str = ""  # runs the learner's file in a shell
+    file: str = ""
+    folder: str = ""  # of the run, if there was one
+    note: str = field(default=NOTE)
+
+    @property
+    def status(self) -> str:
+        return next((one.status for one in self.results if one.status != "pass"), "pass")
+
+    @property
+    def passed(self) -> bool:
+        return self.status == "pass"
+
+    @property
+    def points(self) -> int:
+        return sum(one.points for one in self.results)
+
+    @property
+    def max_points(self) -> int:
+        return sum(one.max_points for one in self.results)
+
+    @property
+    def summary(self) -> str:
+        """One line: what and how many points."""
+        sign, word = SIGNS[self.status], WORDS[self.status]
+        score = f"{self.points} of {self.max_points} points"
+        return f"{sign} {self.exercise} {self.title}: {word}, {score}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for the run's folder."""
+        return {
+            "exercise": self.exercise,
+            "status": self.status,
+            "points": self.points,
+            "max_points": self.max_points,
+            "results": [
+                {"id": one.id, "status": one.status, "points": one.points, "mistake": one.mistake}
+                for one in self.results
+            ],
+        }
+
+    def __repr__(self) -> str:
+        return f"<Verdict {self.summary}>"
+
+    def __str__(self) -> str:
+        parts = [self.summary]
+        shown = self._first_open()
+        for one in self.results:
+            parts.append(f"  {SIGNS[one.status]} {one.title} ({one.points}/{one.max_points})")
+            if one is shown:
+                parts += [f"      {line}".rstrip() for line in _details(one)]
+        if self.command:
+            parts += ["", f"your file: {self.file}", f"$ {self.command}"]
+        return "\n".join([*parts, self.note])
+
+    def _first_open(self) -> Result | None:
+        return next((one for one in self.results if one.status != "pass"), None)
+
+    def _repr_html_(self) -> str:
+        shown = self._first_open()
+        rows = "".join(_html_result(one, opened=one is shown) for one in self.results)
+        command = ""
+        if self.command:
+            command = (
+                f"<div class='ddpc-quiet'>your file: <code>{escape(self.file)}</code>, in a shell:"
+                f"</div><pre style='white-space:pre-wrap'>{escape(self.command)}</pre>"
+            )
+        return page(
+            f"<div class='ddpc ddp-verdict'><div class='ddpc-title'>{escape(self.summary)}</div>"
+            f"{rows}{command}<div class='ddpc-quiet'>{escape(self.note)}</div></div>"
+        )
+
+
+def _details(one: Result) -> list[str]:
+    lines = one.message.splitlines()
+    if one.rows:
+        lines += text_table(list(one.head), [list(row) for row in one.rows]).splitlines()
+    lines += one.traceback.splitlines()
+    if one.mistake:
+        lines.append(f"It looks like: {one.mistake}.")
+    if one.hint:
+        lines.append(f"Hint: {one.hint}")
+    if one.why:
+        lines.append(f"Why it matters: {one.why}.")
+    return lines
+
+
+def _html_result(one: Result, *, opened: bool) -> str:
+    head = f"{SIGNS[one.status]} {escape(one.title)} ({one.points}/{one.max_points})"
+    parts: list[str] = []
+    if one.message:
+        parts.append(f"<div>{escape(one.message)}</div>")
+    if one.rows:
+        cells = [[escape(cell) for cell in row] for row in one.rows]
+        parts.append(table([escape(cell) for cell in one.head], cells))
+    if one.traceback:
+        parts.append(f"<pre style='white-space:pre-wrap'>{escape(one.traceback)}</pre>")
+    if one.mistake:
+        parts.append(f"<div>It looks like: <b>{escape(one.mistake)}</b>.</div>")
+    if one.hint:
+        parts.append(f"<div><b>Hint:</b> {escape(one.hint)}</div>")
+    if one.why:
+        parts.append(f"<div class='ddpc-quiet'>Why it matters: {escape(one.why)}.</div>")
+    if not parts:
+        return f"<div>{head}</div>"
+    openly = " open" if opened else ""
+    return f"<details{openly}><summary>{head}</summary>{''.join(parts)}</details>"
