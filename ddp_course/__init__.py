@@ -8,6 +8,7 @@ never imports torch.
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import Any
 
 _HOME = {
@@ -24,6 +25,10 @@ _HOME = {
 
 __all__ = sorted(_HOME)  # noqa: PLE0605 - the table above is the one list of names
 __version__ = "0.1.0"
+
+
+if "IPython" in sys.modules:  # in a notebook's kernel: the panel, %%job, a warm start
+    importlib.import_module("ddp_course.notebook").install()
 
 
 def __getattr__(name: str) -> Any:

@@ -22,6 +22,10 @@ class CourseError(Exception):
             parts.append(f"What to do: {action}")
         super().__init__("\n".join(parts))
 
+    def _render_traceback_(self) -> list[str]:
+        """In a notebook: the message alone, for these errors are about the call, not the course."""
+        return [f"{type(self).__name__}: {self}"]
+
 
 class BadArgument(CourseError, ValueError):
     """A bad argument to launch() or a view; raised before anything starts."""

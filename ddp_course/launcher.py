@@ -36,6 +36,7 @@ _DUMP_S = 1.0  # for the ranks to write their stacks before the end
 _BYTES_PER_RANK = {"warm": 130 << 20, "plain": 500 << 20}  # measured with torch 2.14 on Linux
 
 listeners: list[Callable[[Run], None]] = []  # called with every new run; under Jupyter: the panel
+current_cell: Callable[[], object] = lambda: None  # set by ddp_course.notebook
 in_background = False  # set by ddp_course.notebook when there is a front end to show a live run
 
 _SCRUBBED = (
@@ -76,6 +77,7 @@ def launch(
     plan = _Plan(job, ranks, trace, limit_s, restarts, warm, env or {}, knobs)
     run = plan.new_run()
     blocking = not in_background if wait is None else wait
+    run.shown_in = current_cell()
     _submit(plan, run)
     if blocking:
         _print_while_running(run)
@@ -83,6 +85,15 @@ def launch(
         for listener in listeners:
             listener(run)
     return run
+
+
+def caller_environment() -> dict[str, str]:
+    """This process's environment without what another job's torchrun may have left in it."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name not in _SCRUBBED and not name.startswith(_SCRUBBED_PREFIXES)
+    }
 
 
 class _Plan:
@@ -131,14 +142,9 @@ class _Plan:
         return text if at_home else f"cd {shlex.quote(str(self.cwd))} && {text}"
 
     def environment(self, folder: Path) -> dict[str, str]:
-        """The environment of torchrun: the caller's without another job's ranks, and ours."""
-        env = {
-            name: value
-            for name, value in os.environ.items()
-            if name not in _SCRUBBED and not name.startswith(_SCRUBBED_PREFIXES)
-        }
+        """The environment of torchrun: the caller's, and ours."""
         return {
-            **env,
+            **caller_environment(),
             "PYTHONFAULTHANDLER": "1",  # so that SIGABRT prints a rank's stack
             "PET_LOG_DIR": str(folder / "logs"),
             "PET_REDIRECTS": "3",

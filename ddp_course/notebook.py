@@ -1,0 +1,137 @@
+"""What the course adds to a notebook's kernel: the panel, %%job, the stop button, a warm start.
+
+`import ddp_course` in a kernel calls `install`. Nothing here imports torch.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from ddp_course import catalogue, launcher, warm
+from ddp_course.errors import BadArgument, CourseError
+from ddp_course.runs import Run
+
+_CELL_JOB = re.compile(r"[a-z_][a-z0-9_]*")
+_installed = False
+
+
+def install() -> None:
+    """Make this IPython session a place to launch from; does nothing elsewhere, or twice."""
+    global _installed
+    shell = _shell()
+    if shell is None or _installed:
+        return
+    _installed = True
+    shell.register_magic_function(save_job, magic_kind="cell", magic_name="job")
+    launcher.current_cell = lambda: shell.execution_count
+    launcher.listeners.append(_show)
+    formatters = shell.display_formatter
+    formatters.ipython_display_formatter.for_type(Run, _show_again)
+    kernel = getattr(shell, "kernel", None)
+    if kernel is None:
+        return
+    launcher.in_background = os.environ.get("DDP_COURSE_HEADLESS", "") in ("", "0")
+    _stop_runs_on_interrupt(kernel)
+    if warm.available():
+        threading.Thread(target=_start_host, name="ddp-course-warm", daemon=True).start()
+
+
+def save_job(line: str, cell: str) -> None:
+    """%%job name: save this cell as a job, name.py beside the notebook, for launch("name").
+
+    Raises BadArgument for a name that would hide a module, a job of the course or a file of yours.
+    """
+    name = line.strip()
+    path = Path.cwd() / f"{name}.py"
+    problem = _name_problem(name, path)
+    if problem:
+        raise BadArgument(
+            f"A cell's job cannot be called {name!r}: {problem}.",
+            action="begin the cell with `%%job my_job`: small letters, digits and _",
+        )
+    compile(cell, f"{name}.py", "exec", dont_inherit=True)
+    text = cell if cell.endswith("\n") else cell + "\n"
+    draft = path.with_suffix(f".{os.getpid()}.tmp")
+    try:
+        draft.write_text(text + catalogue.FROM_CELL, encoding="utf-8")
+        os.replace(draft, path)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise CourseError(
+            f"{path} cannot be written: {error.strerror}.",
+            action="make room, or open the notebook from a folder that is yours to write",
+        ) from error
+    print(f'saved {path.name}; run it with launch("{name}")')
+
+
+def _name_problem(name: str, path: Path) -> str:
+    if not _CELL_JOB.fullmatch(name):
+        return "it is not a plain name"
+    if name in catalogue.names():
+        return "the course has a job of that name"
+    if path.exists() and not catalogue.is_from_cell(path):
+        return f"{path.name} is there, and no cell has written it"
+    # The job's folder comes first on sys.path: its name would hide the module of the same name.
+    known = name in sys.stdlib_module_names or (
+        not path.exists() and importlib.util.find_spec(name) is not None
+    )
+    return "a module has that name, and the job would hide it" if known else ""
+
+
+def _shell() -> Any:
+    ipython = sys.modules.get("IPython")
+    return None if ipython is None else ipython.get_ipython()
+
+
+def _start_host() -> None:
+    try:
+        warm.host(launcher.caller_environment())
+    except (OSError, CourseError):
+        pass  # the launch that needs it will say why
+
+
+def _show(run: Run) -> None:
+    from IPython.display import display
+
+    from ddp_course.views import panel
+
+    display(panel.show(run))
+
+
+def _show_again(run: Run) -> None:
+    """A Run that ends a cell: shown unless launch has just shown it in this very cell."""
+    from IPython.display import HTML, display
+
+    if run.shown_in == launcher.current_cell():
+        return
+    if launcher.in_background and not run.done:
+        _show(run)
+    else:
+        display(HTML(run._repr_html_()), metadata={})
+
+
+def _stop_runs_on_interrupt(kernel: Any) -> None:
+    """Let the stop button end live runs while no cell is running.
+
+    ipykernel ignores SIGINT between cells; a launch of a finished cell could not be interrupted.
+    Its handler is exchanged from the event loop, when no cell has set one of its own.
+    """
+
+    def stop_all(*_: object) -> None:
+        for run in launcher.live_runs():
+            run.stop()
+
+    def exchange() -> None:
+        if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+            signal.signal(signal.SIGINT, stop_all)
+        elif signal.getsignal(signal.SIGINT) is not stop_all:
+            kernel.io_loop.call_later(0.1, exchange)
+
+    kernel.io_loop.add_callback(exchange)
