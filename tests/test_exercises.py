@@ -1,0 +1,279 @@
+"""Stubs fail, solutions pass, and every known wrong answer gets its own name and hint."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ddp_course.checks import check
+from ddp_course.checks import judge as judging
+from ddp_course.checks.verdict import Verdict
+from ddp_course.errors import BadArgument
+from ddp_course.runs import Run
+
+ROOT = Path(__file__).resolve().parent.parent
+BEGIN, END = "    # TODO: write from here …\n", "    # … to here"
+EXERCISES = sorted(judging.EXERCISES)
+
+# exercise, the learner's lines, the mistake's name
+WRONG = [
+    ("ex00", "dist.all_reduce(number.clone())", "nothing returned"),
+    ("ex00", "return number", "own number returned"),
+    ("ex00", "return number * dist.get_world_size()", "own number times the world size"),
+    (
+        "ex00",
+        "total = number.clone()\ndist.all_reduce(total)\nreturn total / dist.get_world_size()",
+        "mean instead of sum",
+    ),
+    (
+        "ex00",
+        "total = number.clone()\ndist.broadcast(total, src=0)\nreturn total",
+        "rank 0's number everywhere",
+    ),
+    (
+        "ex00",
+        "total = number.clone()\ndist.reduce(total, dst=0)\nreturn total",
+        "one rank has the sum",
+    ),
+    ("ex00", "dist.all_reduce(number)\nreturn number", "argument overwritten"),
+    (
+        "ex02",
+        "for p in model.parameters():\n    if p.grad is not None:\n"
+        "        dist.all_reduce(p.grad)\n        p.grad /= 3\n        dist.all_reduce(p.data)",
+        "weights changed",
+    ),
+    (
+        "ex02",
+        "for p in model.parameters():\n    if p.grad is not None:\n        dist.all_reduce(p.grad)",
+        "sum instead of mean",
+    ),
+    (
+        "ex02",
+        "for p in model.parameters():\n    if p.grad is not None:\n"
+        "        dist.all_reduce(p.grad)\n        p.grad /= 2",
+        "divided by 2",
+    ),
+    (
+        "ex02",
+        "for p in model.parameters():\n    if p.grad is not None:\n"
+        "        dist.all_reduce(p.grad, op=dist.ReduceOp.AVG)\n"
+        "        p.grad /= dist.get_world_size()",
+        "divided twice",
+    ),
+    (
+        "ex02",
+        "for p in model.parameters():\n    if p.grad is not None:\n"
+        "        p.grad /= dist.get_world_size()",
+        "divided but not reduced",
+    ),
+    (
+        "ex02",
+        "for p in model.parameters():\n    if p.grad is not None:\n"
+        "        mean = p.grad.clone()\n        dist.all_reduce(mean)\n"
+        "        mean /= dist.get_world_size()",
+        "gradients unchanged",
+    ),
+    (
+        "ex02",
+        "for p in model.parameters():\n    if p.grad is not None:\n"
+        "        dist.broadcast(p.grad, src=0)",
+        "rank 0's gradients everywhere",
+    ),
+    (
+        "ex02",
+        "for p in model.parameters():\n    if p.grad is not None:\n"
+        "        dist.reduce(p.grad, dst=0)\n        p.grad /= dist.get_world_size()",
+        "one rank has the mean",
+    ),
+    (
+        "ex02",
+        "for p in model.parameters():\n    if p.grad is not None:\n"
+        "        dist.all_reduce(p.grad)\n        p.grad /= dist.get_world_size()\n        return",
+        "some parameters only",
+    ),
+]
+
+# A second, differently written right answer per exercise.
+RIGHT = {
+    "ex00": "parts = [torch.empty_like(number) for _ in range(dist.get_world_size())]\n"
+    "dist.all_gather(parts, number)\nreturn torch.stack(parts).sum(0)",
+    "ex02": "gradients = [p.grad for p in model.parameters() if p.grad is not None]\n"
+    "flat = torch.cat([g.flatten() for g in gradients])\n"
+    "dist.all_reduce(flat, op=dist.ReduceOp.AVG)\n"
+    "at = 0\nfor g in gradients:\n    g.copy_(flat[at : at + g.numel()].view_as(g))\n"
+    "    at += g.numel()",
+}
+
+
+def answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exercise: str, lines: str) -> Verdict:
+    """The verdict on a stub with `lines` in place of its TODO."""
+    stem = judging.EXERCISES[exercise].stem
+    head, rest = (ROOT / "exercises" / f"{stem}.py").read_text().split(BEGIN)
+    body = "".join(f"    {line}\n" for line in lines.splitlines())
+    (tmp_path / f"{stem}.py").write_text(head + body + END + rest.split(END)[1])
+    monkeypatch.setenv("DDP_COURSE_EXERCISES", str(tmp_path))
+    return check(exercise)
+
+
+def outside(text: str) -> tuple[str, str]:
+    head, rest = text.split(BEGIN)
+    return head, rest.split(END)[1]
+
+
+@pytest.mark.parametrize("exercise", EXERCISES)
+def test_stub_and_solution_are_mirrored(exercise: str) -> None:
+    stem = judging.EXERCISES[exercise].stem
+    stub = (ROOT / "exercises" / f"{stem}.py").read_text()
+    solution = (ROOT / "solutions" / f"{stem}.py").read_text()
+    assert outside(stub) == outside(solution)
+    inside = solution.split(BEGIN)[1].split(END)[0]
+    assert 0 < len(inside.splitlines()) <= 10
+
+
+def test_every_file_has_a_check_and_every_check_its_files() -> None:
+    stems = sorted(one.stem for one in judging.EXERCISES.values())
+    assert sorted(path.stem for path in (ROOT / "exercises").glob("*.py")) == stems
+    assert sorted(path.stem for path in (ROOT / "solutions").glob("*.py")) == stems
+
+
+@pytest.mark.parametrize("exercise", EXERCISES)
+def test_an_untouched_stub_is_not_yet(exercise: str) -> None:
+    verdict = check(exercise)
+    assert (verdict.status, verdict.points) == ("ungradable", 0)
+    assert "not yet" in str(verdict) and "not yet" in verdict._repr_html_()
+
+
+@pytest.mark.parametrize("exercise", EXERCISES)
+def test_the_solution_passes(exercise: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DDP_COURSE_EXERCISES", "solutions")
+    verdict = check(exercise)
+    assert verdict.passed, str(verdict)
+    assert verdict.points == verdict.max_points
+    assert json.loads((Path(verdict.folder) / "verdict.json").read_text())["status"] == "pass"
+
+
+@pytest.mark.parametrize("exercise", EXERCISES)
+def test_another_right_answer_passes(
+    exercise: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verdict = answer(tmp_path, monkeypatch, exercise, RIGHT[exercise])
+    assert verdict.passed, str(verdict)
+
+
+@pytest.mark.parametrize("exercise", EXERCISES)
+def test_an_exercise_file_is_a_script(exercise: str) -> None:
+    stem = judging.EXERCISES[exercise].stem
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    for folder, ends_well in (("solutions", True), ("exercises", False)):
+        ran = subprocess.run(
+            [*command, "--nproc-per-node=3", f"{folder}/{stem}.py"],
+            cwd=ROOT,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+            timeout=200,
+        )
+        assert (ran.returncode == 0) is ends_well, ran.stderr
+        assert ends_well or "is yours to write" in ran.stderr
+
+
+@pytest.mark.parametrize(("exercise", "lines", "mistake"), WRONG, ids=[w[2] for w in WRONG])
+def test_a_wrong_answer_is_named(
+    exercise: str, lines: str, mistake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verdict = answer(tmp_path, monkeypatch, exercise, lines)
+    assert verdict.status == "fail", str(verdict)
+    opened = next(one for one in verdict.results if one.status == "fail")
+    hints = {one.name: one.hint for one in judging.EXERCISES[exercise].mistakes}
+    assert (opened.mistake, opened.hint) == (mistake, hints[mistake])
+    assert verdict.points < verdict.max_points
+    assert mistake in str(verdict) and opened.hint in str(verdict)
+    assert any("✗" in row for row in opened.rows), "the table marks where it diverges"
+    assert verdict.results[-1].status in ("fail", "blocked")
+
+
+def test_every_known_mistake_has_a_wrong_answer() -> None:
+    known = {(one.name, m.name) for one in judging.EXERCISES.values() for m in one.mistakes}
+    assert {(exercise, mistake) for exercise, _, mistake in WRONG} == known
+    hints = [m.hint for one in judging.EXERCISES.values() for m in one.mistakes]
+    assert len(set(hints)) == len(hints)
+
+
+@pytest.mark.parametrize("exercise", EXERCISES)
+def test_one_rank_alone_in_a_collective_is_a_timeout(
+    exercise: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(judging, "PATIENCE_S", 1.0)
+    lines = "if dist.get_rank() == 1:\n    dist.all_reduce(torch.ones(1))"
+    verdict = answer(tmp_path, monkeypatch, exercise, lines)
+    first = verdict.results[0]
+    assert (verdict.status, verdict.points) == ("timeout", 0)
+    assert first.hint == judging.EXERCISES[exercise].hang_hint
+    assert [row[1] for row in first.rows] == [
+        "returned",
+        "is still inside your function",
+        "returned",
+    ]
+    assert not Run.open(verdict.folder).ok
+
+
+@pytest.mark.parametrize(
+    ("exercise", "lines", "status", "said"),
+    [
+        ("ex02", "for p in model.parameters():\n    dist.all_reduce(p.grad)", "error", "frozen"),
+        ("ex00", "dist.init_process_group('gloo')", "error", "twice"),
+        ("ex00", "if dist.get_rank() == 2:\n    1 / 0\nreturn number", "error", "Rank 2 raised"),
+        ("ex00", "import os\nos._exit(0)", "error", "without an answer"),
+        ("ex00", "raise SystemExit(0)", "error", "SystemExit"),
+        ("ex00", "return number.bool()", "error", "cannot be judged"),
+        ("ex00", "return number.repeat(1000000)", "error", "cannot be judged"),
+        ("ex00", "return number * float('nan')", "fail", "+nan"),
+        ("ex00", "return number[0]", "fail", "shape ()"),
+        ("ex00", "number = (", "ungradable", "cannot read"),
+        ("ex00", "...", "ungradable", "still to be written"),
+        ("ex00", "x = 1\nraise NotImplementedError('soon')", "ungradable", "soon"),
+    ],
+)
+def test_other_endings(
+    exercise: str,
+    lines: str,
+    status: str,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    verdict = answer(tmp_path, monkeypatch, exercise, lines)
+    assert (verdict.status, verdict.points) == (status, 0), str(verdict)
+    assert said in str(verdict)
+
+
+def test_a_file_that_fails_at_import_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "raise RuntimeError('at import')\ndef sum_over_ranks(number):\n    return number\n"
+    (tmp_path / "ex00_sum_over_ranks.py").write_text(text)
+    monkeypatch.setenv("DDP_COURSE_EXERCISES", str(tmp_path))
+    verdict = check("ex00")
+    assert verdict.status == "error"
+    assert "at import" in str(verdict)
+
+
+def test_ranks_that_never_come_are_our_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DDP_COURSE_EXERCISES", "solutions")
+    monkeypatch.setattr(judging, "DRIVER", ROOT / "tests" / "data" / "leaves_at_once.py")
+    verdict = check("ex00")
+    assert (verdict.status, verdict.points) == ("infra", 0)
+
+
+def test_a_missing_file_and_an_unknown_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DDP_COURSE_EXERCISES", str(tmp_path))
+    assert check("ex00").status == "ungradable"
+    with pytest.raises(BadArgument, match="ex00, ex02"):
+        check("ex99")
