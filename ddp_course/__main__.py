@@ -73,7 +73,7 @@ def _add_doctor(commands: Any) -> None:
 
 
 def _doctor(given: argparse.Namespace) -> int:
-    from ddp_course.doctor import doctor
+    from ddp_course.machine import doctor
 
     report = doctor()
     print(report)
@@ -105,7 +105,7 @@ def _add_run(commands: Any) -> None:
 
 
 def _run(given: argparse.Namespace) -> int:
-    from ddp_course.launch import launch
+    from ddp_course.launcher import launch
 
     run = launch(
         given.job,
