@@ -344,6 +344,16 @@ class Run:
             raise
         return self
 
+    def wait_for_step(self, step: int) -> Run:
+        """Wait until every rank has logged this step, or the run has ended."""
+        try:
+            while not self.done and not all((lane.step or 0) >= step for lane in self.lanes()):
+                self._finished.wait(0.02)
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
     @property
     def result(self) -> dict[str, Any]:
         """All that is known of how it ended (result.json)."""

@@ -20,6 +20,7 @@ from ddp_course.checks.supervisor import Gathered, Observation, Supervisor
 from ddp_course.checks.verdict import Result, Verdict
 from ddp_course.errors import BadArgument
 from ddp_course.launcher import launch
+from ddp_course.views import panel
 
 EXERCISES = {
     one.name: one for one in (ex00_sum_over_ranks.EXERCISE, ex02_average_gradients.EXERCISE)
@@ -88,16 +89,17 @@ def _is_placeholder(statement: ast.stmt) -> bool:
 
 def _run(exercise: Exercise, path: Path) -> tuple[Gathered, Path]:
     with Supervisor(exercise.ranks, exercise.draw) as supervisor:
-        run = launch(
-            DRIVER,
-            ranks=exercise.ranks,
-            limit_s=_LIMIT_S,
-            env=supervisor.env,
-            wait=False,
-            file=str(path),
-            function=exercise.function,
-            exercise=exercise.name,
-        )
+        with panel.hidden():
+            run = launch(
+                DRIVER,
+                ranks=exercise.ranks,
+                limit_s=_LIMIT_S,
+                env=supervisor.env,
+                wait=False,
+                file=str(path),
+                function=exercise.function,
+                exercise=exercise.name,
+            )
         try:
             gathered = supervisor.gather(run, patience_s=PATIENCE_S)
             if any(
