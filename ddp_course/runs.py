@@ -347,7 +347,9 @@ class Run:
     def wait_for_step(self, step: int) -> Run:
         """Wait until every rank has logged this step, or the run has ended."""
         try:
-            while not self.done and not all((lane.step or 0) >= step for lane in self.lanes()):
+            while not self.done and not all(
+                lane.step is not None and lane.step >= step for lane in self.lanes()
+            ):
                 self._finished.wait(0.02)
         except BaseException:
             self.stop()
