@@ -21,6 +21,7 @@ import ctypes
 import fcntl
 import json
 import os
+import re
 import resource
 import selectors
 import shutil
@@ -36,7 +37,8 @@ from pathlib import Path
 from typing import IO, Any
 
 GRACE_S = 1.2  # for an orderly end; then SIGKILL
-_PREFIX = "ddp-course-"
+_PREFIX = "ddp-course-launch-"
+_OURS = re.compile(_PREFIX + r"[a-z0-9_]{8}")  # as mkdtemp names them; no folder of a learner
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
@@ -51,8 +53,10 @@ def start(
 ) -> tuple[subprocess.Popen[bytes], socket.socket]:
     """Start `command` under a guard; the caller keeps the link and must not lose it.
 
-    kind  "launch": one torchrun; it gets a TMPDIR that is removed at the end.
+    kind  "launch": one torchrun.
           "host": a warm host; an orphan that surfaces while it lives is killed at once.
+
+    Either gets a TMPDIR of its own, which is removed at the end.
     """
     link, far_end = socket.socketpair()
     keep(link)
@@ -269,7 +273,8 @@ def temporary_folder() -> Any:
     """
     root = Path(tempfile.gettempdir())
     for old in root.glob(f"{_PREFIX}*"):
-        _remove_if_abandoned(old)
+        if _OURS.fullmatch(old.name):
+            _remove_if_abandoned(old)
     folder = tempfile.mkdtemp(prefix=_PREFIX, dir=root)
     lock = os.open(folder, os.O_RDONLY)
     try:
@@ -309,12 +314,12 @@ def _main(descriptor: int, kind: str, command: list[str]) -> int:
             signal.signal(number, signal.SIG_DFL)
         die_with_parent(last_words)
 
-    with temporary_folder() if kind == "launch" else contextlib.nullcontext() as folder:
+    with temporary_folder() as folder:
         child = subprocess.Popen(
             command,
             preexec_fn=before_exec,
             close_fds=False,
-            env={**os.environ, "TMPDIR": folder} if folder else None,
+            env={**os.environ, "TMPDIR": folder},
         )
         status = supervisor.watch(child.pid)
     supervisor.tell(exit=status)

@@ -29,10 +29,12 @@ import io
 import json
 import os
 import selectors
+import shutil
 import signal
 import socket
 import struct
 import sys
+import tempfile
 import threading
 import time
 import types
@@ -92,8 +94,9 @@ def _supervise(link: socket.socket) -> int:
     guard.die_with_parent()
     os.setsid()
     request = json.loads(_read_line(link))
-    with guard.temporary_folder() as folder:
-        status = _Launch(link, {**request["env"], "TMPDIR": folder}).run(request)
+    folder = tempfile.mkdtemp(prefix="")  # in the host's own, which its guard removes
+    status = _Launch(link, {**request["env"], "TMPDIR": folder}).run(request)
+    shutil.rmtree(folder, ignore_errors=True)
     link.sendall(json.dumps({"exit": status}).encode() + b"\n")
     return 0
 
@@ -232,6 +235,8 @@ def _become(env: dict[str, str], cwd: str, streams: list[int]) -> None:
     os.environ.clear()
     os.environ.update(env)
     os.chdir(cwd)
+    tempfile.tempdir = None  # it is TMPDIR's again
+    time.tzset()
     sys.stdin = open(0, closefd=False)  # noqa: SIM115 - open until the process ends
     sys.stdout = _unbuffered(1, sys.stdout)
     sys.stderr = _unbuffered(2, sys.stderr)

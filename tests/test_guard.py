@@ -1,0 +1,92 @@
+"""The guard's parts that need no launch; tests/test_survivors.py proves what it is for."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from ddp_course import guard
+
+OLD = time.time() - 3600
+
+
+@pytest.fixture
+def temp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder for temporary files."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def make_old(folder: Path) -> Path:
+    folder.mkdir()
+    (folder / "file").write_text("kept?")
+    os.utime(folder, (OLD, OLD))
+    return folder
+
+
+def test_temporary_folder_lives_as_long_as_its_block(temp: Path) -> None:
+    with guard.temporary_folder() as folder:
+        Path(folder, "file").write_text("x")
+        assert Path(folder).parent == temp
+        assert os.stat(folder).st_mode & 0o077 == 0, "others could read it"
+    assert list(temp.iterdir()) == []
+
+
+def test_a_folder_whose_owner_was_killed_is_removed(temp: Path) -> None:
+    abandoned = make_old(temp / "ddp-course-launch-abcd1234")
+    with guard.temporary_folder():
+        assert not abandoned.exists()
+
+
+def test_a_folder_in_use_is_kept_however_old(temp: Path) -> None:
+    with guard.temporary_folder() as used:
+        os.utime(used, (OLD, OLD))
+        with guard.temporary_folder():
+            assert Path(used).is_dir()
+
+
+@pytest.mark.parametrize(
+    "name", ["ddp-course-main", "ddp-course-launch-notes", "ddp-course", "ddp-course-abcd1234"]
+)
+def test_what_a_learner_unpacked_beside_it_is_kept(temp: Path, name: str) -> None:
+    mine = make_old(temp / name)
+    with guard.temporary_folder():
+        assert (mine / "file").read_text() == "kept?"
+
+
+def test_a_link_is_not_followed(temp: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    target = make_old(tmp_path_factory.mktemp("else") / "mine")
+    (temp / "ddp-course-launch-abcd1234").symlink_to(target)
+    with guard.temporary_folder():
+        assert (target / "file").is_file()
+
+
+def test_descendants_are_found_at_any_depth() -> None:
+    below, end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        grandchild = os.fork()
+        if grandchild == 0:
+            os.setsid()
+            os.write(end, str(os.getpid()).encode())
+        time.sleep(60)
+        os._exit(0)
+    grandchild = int(os.read(below, 20))
+    try:
+        assert {child, grandchild} <= guard.descendants(os.getpid())
+    finally:
+        for pid in (grandchild, child):
+            guard.send_signal(pid, 9)
+        os.waitpid(child, 0)
+
+
+def test_signalling_a_process_that_is_gone_is_no_error() -> None:
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+    guard.send_signal(child, 15)
