@@ -36,8 +36,8 @@ _DUMP_S = 1.0  # for the ranks to write their stacks before the end
 _BYTES_PER_RANK = {"warm": 130 << 20, "plain": 500 << 20}  # measured with torch 2.14 on Linux
 
 listeners: list[Callable[[Run], None]] = []  # called with every new run; under Jupyter: the panel
-current_cell: Callable[[], object] = lambda: None  # set by ddp_course.notebook
 in_background = False  # set by ddp_course.notebook when there is a front end to show a live run
+cell: object = None  # set by ddp_course.notebook: the cell that is being executed
 
 _SCRUBBED = (
     "RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "NODE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE",
@@ -77,7 +77,7 @@ def launch(
     plan = _Plan(job, ranks, trace, limit_s, restarts, warm, env or {}, knobs)
     run = plan.new_run()
     blocking = not in_background if wait is None else wait
-    run.shown_in = current_cell()
+    run.shown_in = cell
     _submit(plan, run)
     if blocking:
         _print_while_running(run)
@@ -149,7 +149,7 @@ class _Plan:
             "PET_LOG_DIR": str(folder / "logs"),
             "PET_REDIRECTS": "3",
             "PET_SHUTDOWN_TIMEOUT": "1",
-            "PET_MONITOR_INTERVAL": "0.03",
+            "PET_MONITOR_INTERVAL": "0.02",
             "DDP_COURSE_RUN": str(folder),
             "DDP_COURSE_TIMEOUT_S": str(self.limit_s / 2),
             **({"DDP_COURSE_TRACE": "1"} if self.trace else {}),
@@ -207,11 +207,17 @@ class _Launch:
                 self._listen()
         except (OSError, CourseError) as problem:
             error = str(problem)
+        except Exception as problem:
+            error = _defect(problem)
         finally:
             if self._link is not None:
                 self._link.close()
-        run._poll(last=True)
-        self._finish(error)
+        try:
+            run._poll(last=True)
+            self._finish(error)
+        except Exception as problem:  # whoever waits for this run must not wait for ever
+            failure = runs.Failure(None, _defect(problem))
+            run._close({"ended": "failed", "wall_s": run.elapsed_s, "failure": vars(failure)})
 
     def stop(self, why: str) -> None:
         """End it; safe from any thread, before the start too."""
@@ -241,6 +247,7 @@ class _Launch:
         if plan.warm:
             request = {
                 "env": env,
+                "ranks": plan.ranks,
                 "cwd": str(plan.cwd),
                 "log": str(log),
                 "torchrun_args": plan.torchrun_args,
@@ -262,9 +269,10 @@ class _Launch:
         assert self._link is not None
         run, deadline = self._run, time.monotonic() + self._plan.limit_s
         ask_again = time.monotonic() + 0.5
+        waiter = select.poll()  # select() itself refuses descriptors above 1023
+        waiter.register(self._link, select.POLLIN)
         while self._exit is None:
-            ready, _, _ = select.select([self._link], [], [], _POLL_S)
-            changed = bool(ready) and self._hear()
+            changed = bool(waiter.poll(_POLL_S * 1000)) and self._hear()
             if run._poll() or changed:
                 run._changed()
             now = time.monotonic()
@@ -462,6 +470,10 @@ def _prepare_data(script: Path, knobs: Mapping[str, Any]) -> None:
         from ddp_course import data
 
         data.prepare(name)
+
+
+def _defect(problem: Exception) -> str:
+    return f"the launcher itself failed: {type(problem).__name__}: {problem}"
 
 
 def _plain(value: Any) -> Any:

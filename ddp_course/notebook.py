@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import re
@@ -30,7 +31,8 @@ def install() -> None:
         return
     _installed = True
     shell.register_magic_function(save_job, magic_kind="cell", magic_name="job")
-    launcher.current_cell = lambda: shell.execution_count
+    shell.events.register("pre_run_cell", _note_cell)
+    _note_cell()
     launcher.listeners.append(_show)
     formatters = shell.display_formatter
     formatters.ipython_display_formatter.for_type(Run, _show_again)
@@ -90,11 +92,13 @@ def _shell() -> Any:
     return None if ipython is None else ipython.get_ipython()
 
 
+def _note_cell(*_: object) -> None:
+    launcher.cell = object()
+
+
 def _start_host() -> None:
-    try:
+    with contextlib.suppress(OSError, CourseError):  # the launch that needs it will say why
         warm.host(launcher.caller_environment())
-    except (OSError, CourseError):
-        pass  # the launch that needs it will say why
 
 
 def _show(run: Run) -> None:
@@ -109,7 +113,7 @@ def _show_again(run: Run) -> None:
     """A Run that ends a cell: shown unless launch has just shown it in this very cell."""
     from IPython.display import HTML, display
 
-    if run.shown_in == launcher.current_cell():
+    if run.shown_in is launcher.cell:
         return
     if launcher.in_background and not run.done:
         _show(run)

@@ -3,16 +3,15 @@
     python -S -E shim.py ADDRESS script [args …]
 
 It hands its environment, folder, arguments and its three streams to the launch's supervisor (see
-warm.py), which forks the rank. Then it passes signals on, waits, and dies the way the rank died. If
-either of the two goes, the connection breaks and the other one goes too.
+warm_host.py), which has forked the rank: a length of 8 bytes, then the fields, separated by NUL
+bytes. It passes signals on, waits, and dies the way the rank died. If either of the two goes, the
+connection breaks and the other one goes too.
 """
 
 import os
 import signal
 import socket
 import sys
-
-LENGTH_BYTES = 8  # the request: its length, then its fields separated by NUL bytes
 
 
 def main(address: str, arguments: list[str]) -> None:
@@ -21,7 +20,7 @@ def main(address: str, arguments: list[str]) -> None:
     environment = [f"{name}={value}" for name, value in os.environ.items()]
     fields = [os.getcwd(), str(len(arguments)), *arguments, *environment]
     request = "\0".join(fields).encode(errors="surrogateescape")
-    header = len(request).to_bytes(LENGTH_BYTES, "big")
+    header = len(request).to_bytes(8, "big")
     socket.send_fds(supervisor, [header], [0, 1, 2])
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
         signal.signal(number, lambda caught, _: supervisor.sendall(bytes([caught])))

@@ -4,7 +4,8 @@
                           └─fork─> supervisor of one launch (guard.Supervisor)
                                      ├─fork─> agent      torch.distributed.run.main, unchanged
                                      │          └─ N shims, the workers that the agent sees
-                                     └─fork─> rank 0 … N-1, one for each shim that asks
+                                     └─fork─> rank 0 … N-1, forked while the agent gets ready;
+                                                each waits for the shim that it will serve
 
 The host forks a supervisor for every connection; the supervisor forks the agent, and a rank for
 every shim. All forks happen in processes of one thread that have never seen a device, so a rank may
@@ -25,9 +26,11 @@ import faulthandler
 import gc
 import importlib
 import importlib.machinery
+import inspect
 import io
 import json
 import os
+import random
 import selectors
 import shutil
 import signal
@@ -41,6 +44,10 @@ import types
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+# A rendezvous first waits random.uniform(0, 0.3) s, lest many nodes arrive together (torch's
+# dynamic_rendezvous.py). Here is one node: this seed draws a wait that is too short to be taken.
+_SHORT_WAIT = 8916
+LENGTH_BYTES = 8  # of a shim's request: its length comes first
 _SHIM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "shim.py")
 
 
@@ -48,12 +55,17 @@ def _main(listener_fd: int, idle_s: float) -> None:
     """The host: import what every rank needs, then fork a supervisor for each launch."""
     listener = socket.socket(fileno=listener_fd)
     listener.set_inheritable(False)
+    gc.disable()  # the imports below make nothing but what stays
+    # What the agent, a rank and DDP's constructor would import.
     import torch
     import torch._dynamo
+    import torch.distributed.elastic.rendezvous.c10d_rendezvous_backend
     import torch.distributed.run
     import torch.nn.parallel
-    import torch.optim  # noqa: F401 - what the agent and DDP's constructor would import
+    import torch.optim  # noqa: F401
 
+    inspect.stack()  # the rendezvous asks for it; the first answer indexes every module
+    gc.enable()
     gc.collect()
     gc.freeze()  # the collector of a rank leaves these pages alone, so they stay shared
     selector = selectors.DefaultSelector()
@@ -104,23 +116,27 @@ def _supervise(link: socket.socket) -> int:
 class _Launch:
     def __init__(self, link: socket.socket, env: dict[str, str]) -> None:
         self._env = env
+        self._ahead: list[tuple[int, socket.socket]] = []  # ranks that wait for their orders
         self._shims: dict[int, socket.socket] = {}  # pid of a rank -> its shim
         self._pid_of_rank: dict[int, int] = {}
         self._supervisor = guard.Supervisor(link)
-        self._supervisor.on_exit = self._answer_shim
+        self._supervisor.on_exit = self._note_exit
         self._supervisor.ranks = lambda: dict(self._pid_of_rank)
         self._listener = socket.socket(socket.AF_UNIX)
         address = f"ddp-course-{os.getpid()}-{os.urandom(8).hex()}"
         self._listener.bind("\0" + address)
         self._listener.listen(256)
         self._shim = [sys.executable, "-S", "-E", _SHIM, address]
-        self._supervisor.selector.register(self._listener, selectors.EVENT_READ, self._fork_rank)
+        self._supervisor.selector.register(self._listener, selectors.EVENT_READ, self._serve_shim)
 
     def run(self, request: dict[str, Any]) -> int:
         pid = os.fork()
         if pid == 0:
             _leave(self._agent, request)
+        self._agent_pid = pid
         self._supervisor.tell(agent=pid)
+        for _ in range(request["ranks"]):
+            self._fork_ahead()
         return int(self._supervisor.watch(pid))
 
     def _agent(self, request: dict[str, Any]) -> None:
@@ -133,34 +149,48 @@ class _Launch:
         script = [*self._shim, request["script"], *request["script_args"]]
         arguments = [*request["torchrun_args"], "--no-python", *script]
         sys.argv = ["torchrun", *arguments]
+        random.seed(_SHORT_WAIT)
         torchrun.main(arguments)
 
-    def _fork_rank(self) -> None:
+    def _fork_ahead(self) -> None:
+        mine, its = socket.socketpair()
+        pid = os.fork()
+        if pid == 0:
+            mine.close()
+            for _, orders in self._ahead:
+                orders.close()  # a copy of another rank's line would keep it open
+            _leave(_rank, its)
+        its.close()
+        self._ahead.append((pid, mine))
+
+    def _serve_shim(self) -> None:
+        """Give a shim's request (see shim.py) to a rank that waits."""
         shim, _ = self._listener.accept()
         shim.settimeout(5)
         try:
             if not same_user(shim):
                 raise OSError("a stranger")
-            header, streams, _, _ = socket.recv_fds(shim, 8, 3)
-            fields = _read_exactly(shim, int.from_bytes(header, "big"))
+            header, streams, _, _ = socket.recv_fds(shim, LENGTH_BYTES, 3)
+            request = _read_exactly(shim, int.from_bytes(header, "big"))
         except OSError:
             shim.close()  # a shim that was killed while it asked
             return
         shim.settimeout(None)
-        cwd, count, *rest = fields.decode(errors="surrogateescape").split("\0")
-        arguments, environment = rest[: int(count)], rest[int(count) :]
-        env = dict(entry.split("=", 1) for entry in environment)
-        pid = os.fork()
-        if pid == 0:
-            _leave(_rank, env, cwd, arguments, streams)
+        if not self._ahead:
+            self._fork_ahead()  # a restart
+        pid, orders = self._ahead.pop(0)
+        with orders, contextlib.suppress(OSError):  # if it was killed, its shim will hear
+            socket.send_fds(orders, [header], streams)
+            orders.sendall(request)
         for descriptor in streams:
             os.close(descriptor)
+        rank = int(_unpack(request)[2]["RANK"])
         self._shims[pid] = shim
-        self._pid_of_rank[int(env["RANK"])] = pid
+        self._pid_of_rank[rank] = pid
         self._supervisor.selector.register(
             shim, selectors.EVENT_READ, lambda: self._hear_shim(shim, pid)
         )
-        self._supervisor.tell(rank=int(env["RANK"]), pid=pid)
+        self._supervisor.tell(rank=rank, pid=pid)
 
     def _hear_shim(self, shim: socket.socket, pid: int) -> None:
         try:
@@ -174,7 +204,11 @@ class _Launch:
             self._forget(pid)
             self._signal_group(pid, signal.SIGKILL)
 
-    def _answer_shim(self, pid: int, status: int) -> None:
+    def _note_exit(self, pid: int, status: int) -> None:
+        if pid == self._agent_pid:
+            for _, orders in self._ahead:
+                orders.close()  # nobody will ask for these ranks; they end
+            self._ahead.clear()
         for rank, its_pid in list(self._pid_of_rank.items()):
             if its_pid == pid:
                 del self._pid_of_rank[rank]
@@ -199,8 +233,13 @@ class _Launch:
             os.killpg(pid, number)
 
 
-def _rank(env: dict[str, str], cwd: str, arguments: list[str], streams: list[int]) -> None:
+def _rank(orders: socket.socket) -> None:
     """Be `python -u script args`, as a fresh interpreter would be."""
+    guard.die_with_parent()
+    header, streams, _, _ = socket.recv_fds(orders, LENGTH_BYTES, 3)
+    if not header:
+        os._exit(0)  # not needed after all
+    cwd, arguments, env = _unpack(_read_exactly(orders, int.from_bytes(header, "big")))
     _become(env, cwd, streams)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     _fresh_modules(cwd, arguments[0])
@@ -313,6 +352,13 @@ def _read_line(connection: socket.socket) -> bytes:
             os._exit(0)  # the caller changed its mind
         data += piece
     return data
+
+
+def _unpack(request: bytes) -> tuple[str, list[str], dict[str, str]]:
+    """A shim's request: the folder, the script with its arguments, the environment."""
+    cwd, count, *rest = request.decode(errors="surrogateescape").split("\0")
+    arguments, environment = rest[: int(count)], rest[int(count) :]
+    return cwd, arguments, dict(entry.split("=", 1) for entry in environment)
 
 
 def _read_exactly(connection: socket.socket, length: int) -> bytes:
