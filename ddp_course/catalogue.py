@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import ast
 import difflib
+import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +23,7 @@ from typing import Any
 from ddp_course.errors import BadArgument
 
 JOBS = Path(__file__).parent / "jobs"
+_ARGPARSE_NUMBER = re.compile(r"-\d+$|-\d*\.\d+$")  # what argparse takes for a value, not a flag
 
 
 @dataclass(frozen=True)
@@ -52,9 +55,11 @@ class Knob:
         if self.many and not values:
             raise self._mistyped(value)
         texts = [self._text(one) for one in values]
-        # A value that begins with a dash would be taken for a flag.
-        if len(texts) == 1 and not self.many:
+        if not self.many:
+            # A value that begins with a dash would be taken for a flag.
             return [f"{self.flag}={texts[0]}"] if texts[0][:1] in "-" else [self.flag, texts[0]]
+        if any(text[:1] == "-" and not _ARGPARSE_NUMBER.match(text) for text in texts):
+            raise self._mistyped(value)  # in a list there is no way to write it
         return [self.flag, *texts]
 
     def _text(self, value: Any) -> str:
@@ -63,13 +68,22 @@ class Knob:
             "float": isinstance(value, int | float) and not isinstance(value, bool),
             "str": isinstance(value, str | Path),
         }.get(self.kind, isinstance(value, str | int | float | Path))
-        if not fits or (self.choices and value not in self.choices) or "\0" in str(value):
+        if not fits or (self.choices and value not in self.choices):
             raise self._mistyped(value)
-        return str(value)
+        try:
+            text = str(value)
+            os.fsencode(text)
+            if self.kind == "float":
+                float(value)
+        except (ValueError, OverflowError) as error:  # too many digits; half a surrogate pair
+            raise self._mistyped(value) from error
+        if "\0" in text:
+            raise self._mistyped(value)
+        return text
 
     def _mistyped(self, value: Any) -> BadArgument:
         return BadArgument(
-            f"The knob {self.name!r} cannot be {value!r} (a {type(value).__name__}).",
+            f"The knob {self.name!r} cannot be {_shown(value)} (a {type(value).__name__}).",
             action=f"give it as {self}",
         )
 
@@ -80,26 +94,26 @@ def find_job(job: str | Path) -> Path:
     Raises BadArgument, naming the jobs that there are.
     """
     if not isinstance(job, str | Path) or not str(job).strip() or "\0" in str(job):
-        raise BadArgument(f"A job is a name or a path to a .py file, not {job!r}.")
+        raise BadArgument(f"A job is a name or a path to a .py file, not {_shown(job)}.")
     text = str(job)
     if text.endswith(".py") or "/" in text or isinstance(job, Path):
-        path = Path(text).expanduser()
-        if path.is_file() and path.suffix == ".py":
+        path = Path(os.path.expanduser(text))
+        if _is_file(path) and path.suffix == ".py":
             return path.resolve()
-        kind = "not a Python file (.py)" if path.is_file() else "not there"
+        kind = "not a Python file (.py)" if _is_file(path) else "not there"
         raise BadArgument(
-            f"{path} is {kind}.",
-            cause=f"the path is relative to the folder that you are in: {Path.cwd()}",
+            f"{_shown(str(path))} is {kind}.",
+            cause="" if path.is_absolute() else f"the path is relative to {_here()}",
             action="check the path, or give the name of a job: " + ", ".join(names()),
         )
-    for folder in (Path.cwd(), JOBS):
+    for folder in (Path(), JOBS):
         path = folder / f"{text}.py"
-        if path.is_file() and (folder == JOBS or is_from_cell(path)):
+        if _is_file(path) and (folder == JOBS or is_from_cell(path)):
             return path.resolve()
     known = sorted({*names(), *cell_jobs()})
     close = difflib.get_close_matches(text, known, n=1)
     raise BadArgument(
-        f"There is no job {text!r}.",
+        f"There is no job {_shown(text)}.",
         cause=f"did you mean {close[0]!r}?" if close else "",
         action="choose one of " + ", ".join(known),
     )
@@ -115,7 +129,7 @@ FROM_CELL = "# (a cell saved by %%job; edit the cell, not this file)\n"
 
 def cell_jobs() -> list[str]:
     """The jobs that cells have saved in the present folder."""
-    return sorted(path.stem for path in Path.cwd().glob("*.py") if is_from_cell(path))
+    return sorted(path.stem for path in Path().glob("*.py") if is_from_cell(path))
 
 
 def is_from_cell(path: Path) -> bool:
@@ -128,13 +142,10 @@ def is_from_cell(path: Path) -> bool:
 
 def knobs_of(script: Path) -> dict[str, Knob]:
     """The knobs that a script declares, by name. Raises BadArgument if it cannot be read."""
-    try:
-        tree = ast.parse(script.read_bytes(), filename=str(script))
-    except SyntaxError:
-        return {}  # the ranks will say so, with the line and a caret
-    except (OSError, ValueError) as error:
-        raise BadArgument(f"{script} cannot be read: {error}") from error
+    tree = _parse(script)
     knobs: dict[str, Knob] = {}
+    if tree is None:
+        return knobs
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "add_argument":
             knob = _knob(node)
@@ -147,6 +158,8 @@ def flags(script: Path, given: Mapping[str, Any]) -> list[str]:
     """The command-line words for these knobs. Raises BadArgument for a wrong name or value."""
     knobs = knobs_of(script)
     words: list[str] = []
+    if not knobs and given and _parse(script) is None:
+        return words  # it cannot run, whatever its knobs are
     for name, value in given.items():
         if name not in knobs:
             close = difflib.get_close_matches(name, knobs, n=1)
@@ -161,14 +174,24 @@ def flags(script: Path, given: Mapping[str, Any]) -> list[str]:
     return words
 
 
+def _parse(script: Path) -> ast.Module | None:
+    """The script's syntax tree; None if it is no Python: the ranks will say so, with a caret."""
+    try:
+        return ast.parse(script.read_bytes(), filename=str(script))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    except OSError as error:
+        raise BadArgument(f"{script} cannot be read: {error.strerror}.") from error
+
+
 def _knob(call: ast.Call) -> Knob | None:
     literal = [a.value for a in call.args if isinstance(a, ast.Constant)]
     flag = next((text for text in literal if isinstance(text, str) and text[:2] == "--"), None)
     if flag is None:
         return None
     said = {keyword.arg: keyword.value for keyword in call.keywords}
-    kind = said["type"].id if isinstance(said.get("type"), ast.Name) else "str"  # type: ignore[attr-defined]
-    if "type" in said and kind not in ("int", "float", "str"):
+    kind = ast.unparse(said["type"]) if "type" in said else "str"
+    if kind not in ("int", "float", "str"):
         kind = "any"
     action = _literal(said.get("action"))
     if action in ("store_true", "store_false"):
@@ -190,5 +213,28 @@ def _knob(call: ast.Call) -> Knob | None:
 def _literal(node: ast.expr | None) -> Any:
     try:
         return None if node is None else ast.literal_eval(node)
-    except ValueError:
+    except (ValueError, TypeError, RecursionError, MemoryError):
         return None
+
+
+def _here() -> str:
+    try:
+        return f"the folder that you are in, {os.getcwd()}"
+    except OSError:
+        return "a folder that has been removed"
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a name that is too long, a folder that is closed to us
+        return False
+
+
+def _shown(value: object) -> str:
+    """repr, short enough for a message."""
+    try:
+        text = repr(value)
+    except ValueError:  # an integer of thousands of digits
+        text = "this number"
+    return text if len(text) <= 100 else f"{text[:100]}…"
