@@ -11,7 +11,7 @@ from html import escape
 from pathlib import Path
 
 from ddp_course.catalogue import find_job
-from ddp_course.views.style import MONO, page
+from ddp_course.views.style import MONO, QUIET, page
 
 _CONTEXT = 2  # unchanged lines around a change
 
@@ -214,7 +214,7 @@ def _paint(line: str, spans: list[tuple[int, int, str]]) -> str:
 _CSS = f"""
 .ddpc pre.ddpc-code {{ max-height: 480px; overflow: auto; line-height: 1.5; padding: 8px;
   border: 1px solid var(--jp-border-color2, #e0e0e0); border-radius: 4px; }}
-.ddpc-comment {{ color: var(--jp-mirror-editor-comment-color, #408080); font-style: italic; }}
+.ddpc-comment {{ color: {QUIET}; font-style: italic; }}
 .ddpc-string {{ color: var(--jp-mirror-editor-string-color, #ba2121); }}
 .ddpc-number {{ color: var(--jp-mirror-editor-number-color, #080); }}
 .ddpc-keyword {{ color: var(--jp-mirror-editor-keyword-color, #008000); font-weight: 600; }}

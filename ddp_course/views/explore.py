@@ -179,7 +179,8 @@ class Explorer:
         try:
             self.figure, self.problem = self._view(run), ""
         except CourseError as error:
-            self.figure, self.problem = None, str(error)
+            ended = "" if run.failure is None else f"{run.summary()}. {run.failure.what}"
+            self.figure, self.problem = None, ended or str(error)
         html = _html(self.figure) if self.figure is not None else ""
         self.redraw_s = time.monotonic() - started
         if self._live is not None:
@@ -248,7 +249,7 @@ class _Live:
         with self._lock:
             self._figure.value = html or f"<div class='ddpc'>{run._repr_html_()}</div>"
             self._figure.remove_class("ddpc-old")
-            if html or not run.ok:
+            if html:
                 where = _position({"ranks": run.ranks, **run.knobs})
                 self._say(f"✓ measured now: {where}; launched, run and drawn in {redraw_s:.2f} s")
             else:

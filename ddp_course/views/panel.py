@@ -36,16 +36,9 @@ _MOST_ROWS = 8  # of buttons; with more ranks one row serves the rank that is ch
 _hidden = threading.local()
 
 
-def show(run: Run) -> Panel | None:
-    """Display the panel of a run in the cell that is running; it then lives by itself.
-
-    It is a listener for `ddp_course.launcher.listeners`. Under `hidden` it shows nothing.
-    """
-    if getattr(_hidden, "on", False):
-        return None
-    panel = Panel(run)
-    panel.display()
-    return panel
+def show(run: Run) -> Panel:
+    """The panel of a run, to be displayed in the cell that is running; it then lives by itself."""
+    return Panel(run, hidden=getattr(_hidden, "on", False))
 
 
 @contextlib.contextmanager
@@ -59,36 +52,41 @@ def hidden() -> Iterator[None]:
 
 
 class Panel:
-    """The panel of one run. `widget` is the live ipywidget; `html()` the same as plain HTML."""
+    """The panel of one run: in a notebook live, elsewhere as text."""
 
-    def __init__(self, run: Run) -> None:
-        self._run = run
+    def __init__(self, run: Run, *, hidden: bool = False) -> None:
+        self._run, self._hidden = run, hidden
         self._bell = threading.Event()
         self._lock = threading.Lock()
-        self._live = _Live(run, self._bell)
+        self._live: _Live | None = None
         self._handle: Any = None
-        self._painter = threading.Thread(target=self._paint, name="panel", daemon=True)
 
-    @property
-    def widget(self) -> Any:
-        return self._live.box
-
-    def display(self) -> None:
+    def _ipython_display_(self) -> None:
         from IPython.display import display
 
+        if self._hidden:
+            return
         with self._lock:
+            self._live = self._live or _Live(self._run, self._bell)
             self._live.update()
         # A front end that does not know the widget (any longer) shows the text.
+        bundle = dict(self._live.box._repr_mimebundle_()) | {"text/plain": str(self)}
         show_it: Any = display
-        self._handle = show_it(_Mime(self.widget, self._run), display_id=True)
+        self._handle = show_it(bundle, raw=True, display_id=True)
         self._run.subscribe(lambda run: self._bell.set())
-        self._painter.start()
+        threading.Thread(target=self._paint, name="panel", daemon=True).start()
 
     def html(self) -> str:
         """What the panel shows at this moment, without buttons."""
         return final_html(self._run) if self._run.done else live_html(self._run)
 
+    def __str__(self) -> str:
+        return text(self._run)
+
+    __repr__ = __str__
+
     def _paint(self) -> None:
+        assert self._live is not None
         while not self._run.done:
             self._bell.wait(_TICK_S)
             self._bell.clear()
@@ -97,21 +95,9 @@ class Panel:
             time.sleep(_PERIOD_S)
         with self._lock:
             self._live.update()
-            if self._handle is not None:
-                final = {"text/html": final_html(self._run), "text/plain": str(self._run)}
-                self._handle.update(final, raw=True)
-                self._live.close()
-
-
-class _Mime:
-    """A widget for display, with words for a front end that cannot show it."""
-
-    def __init__(self, widget: Any, run: Run) -> None:
-        self._widget, self._run = widget, run
-
-    def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
-        bundle: dict[str, Any] = dict(self._widget._repr_mimebundle_(**options))
-        return bundle | {"text/plain": text(self._run)}
+            final = {"text/html": final_html(self._run), "text/plain": str(self._run)}
+            self._handle.update(final, raw=True)
+            self._live.close()
 
 
 class _Live:
@@ -140,10 +126,11 @@ class _Live:
                 style,
                 w.HBox([self._head, self._stop], layout=line),
                 w.HBox([self._lanes, keys], layout=line),
-                w.HBox([self._tail, self._more], layout=line),
+                tail := w.HBox([self._tail, self._more], layout=line),
             ],
             layout=w.Layout(overflow="visible"),
         )
+        tail.add_class("ddpc-ruled")
         self.box.add_class("ddpc-panel")
 
     def _buttons(self) -> tuple[list[_RankButtons], Any]:
@@ -201,7 +188,7 @@ class _RankButtons:
         run, self._which = live._run, which
         self._pause = live._button("‖ pause", "SIGSTOP", lambda: run.pause(which()))
         self._resume = live._button("▶ resume", "SIGCONT", lambda: run.resume(which()))
-        self._kill = live._button("✗ kill −9", "SIGKILL", lambda: run.kill(which()))
+        self._kill = live._button("✗ kill -9", "SIGKILL", lambda: run.kill(which()))
         self.box = w.HBox(
             [self._pause, self._resume, self._kill],
             layout=w.Layout(height=f"{_ROW_PX}px", overflow="visible"),
@@ -227,7 +214,8 @@ def _with_children(widget: Any) -> list[Any]:
 
 def live_html(run: Run) -> str:
     """A running panel as plain HTML."""
-    body = _head(run) + _lanes(run, run.lanes()) + _tail(run.tail(_TAIL))
+    tail = f'<div class="ddpc-ruled">{_tail(run.tail(_TAIL))}</div>'
+    body = _head(run) + _lanes(run, run.lanes()) + tail
     return page(f"<style>{_CSS}</style><div class='ddpc-panel'>{body}</div>")
 
 
@@ -279,7 +267,8 @@ def _head(run: Run) -> str:
 
 def _lanes(run: Run, lanes: list[Lane]) -> str:
     rows = "".join(_lane(run, lane) for lane in lanes)
-    return f'<div class="ddpc ddpc-lanes">{rows}</div>'
+    losses = "" if any(lane.loss is not None for lane in lanes) else " ddpc-lossless"
+    return f'<div class="ddpc ddpc-lanes{losses}">{rows}</div>'
 
 
 def _lane(run: Run, lane: Lane) -> str:
@@ -365,14 +354,18 @@ _CSS = f"""
 .ddpc code.ddpc-command, code.ddpc-command {{ display: block; overflow: hidden; white-space: nowrap;
   text-overflow: ellipsis; user-select: all; opacity: .75; font-size: 11px; padding: 2px 0 4px; }}
 .ddpc-lane {{ display: grid; height: {_ROW_PX}px; align-items: center; gap: 10px;
-  grid-template-columns: 58px 92px 148px 92px minmax(0, 1fr); }}
+  grid-template-columns: 62px 112px 148px 92px minmax(0, 1fr); }}
+.ddpc-lossless .ddpc-lane {{ grid-template-columns: 62px 112px 148px minmax(0, 1fr); }}
+.ddpc-lossless .ddpc-lane-loss {{ display: none; }}
+.ddpc-panel .widget-html, .ddpc-panel .widget-html-content {{ min-width: 0; flex: 1 1 auto; }}
+.ddpc-panel .ddpc {{ max-width: none; }}
 .ddpc-lane-step, .ddpc-lane-loss {{ font-variant-numeric: tabular-nums; white-space: nowrap; }}
 .ddpc-lane-line, .ddpc code.ddpc-lane-line {{ overflow: hidden; text-overflow: ellipsis;
   white-space: nowrap; opacity: .8; font-size: 12px; }}
 .ddpc-bar {{ display: inline-block; width: 80px; height: 8px; margin-right: 8px; border-radius: 4px;
   background: var(--jp-layout-color3, #bdbdbd); overflow: hidden; vertical-align: middle; }}
 .ddpc-bar span {{ display: block; height: 100%; background: var(--jp-brand-color1, #1976d2); }}
-.ddpc-tail {{ border-top: 1px solid var(--jp-border-color2, #e0e0e0); margin-top: 4px;
+.ddpc-ruled {{ border-top: 1px solid var(--jp-border-color2, #e0e0e0); margin-top: 4px;
   padding-top: 4px; }}
 .ddpc-tall {{ max-height: 360px; overflow: auto; display: flex; flex-direction: column-reverse; }}
 .ddpc-line {{ display: grid; grid-template-columns: 48px 62px minmax(0, 1fr); gap: 8px;

@@ -105,7 +105,9 @@ CSS = f"""
 .ddpc {{ color: {TEXT}; font-family: {SANS}; font-size: 13px; line-height: 1.45;
   max-width: 1100px; }}
 .ddpc svg {{ display: block; max-width: 100%; height: auto; font-family: {SANS}; }}
-.ddpc code, .ddpc pre {{ font-family: {MONO}; font-size: 12px; background: none; color: inherit; }}
+.ddpc.ddpc :not(pre) > code, .ddpc code, .ddpc pre {{ font-family: {MONO}; font-size: 12px;
+  background: none; color: inherit; padding: 0; }}
+.ddpc.ddpc.ddpc tr, .ddpc.ddpc.ddpc tr:hover {{ background: none; }}
 .ddpc-title {{ font-size: 15px; font-weight: 600; margin: 2px 0 6px; }}
 .ddpc-quiet {{ color: {QUIET}; }}
 .ddpc-badge {{ display: inline-block; min-width: 46px; padding: 0 6px; border-radius: 3px;
