@@ -119,4 +119,6 @@ def _plain(value: Any) -> Any:
 
 
 def _short(value: Any) -> str:
+    if isinstance(value, list) and len(value) > 8:
+        return f"[{', '.join(map(_short, value[:3]))}, … {len(value)} in all]"
     return f"{value:.4g}" if isinstance(value, float) else str(value)

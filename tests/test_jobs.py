@@ -1,0 +1,308 @@
+"""Every job at 1, 2 and 4 ranks against an oracle, and the command in its docstring in a shell."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from ddp_course import catalogue
+from ddp_course.launcher import launch
+from ddp_course.runs import Run
+from ddp_course.views.timeline import timeline
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@cache
+def ran(job: str, ranks: int, knobs: tuple[tuple[str, Any], ...] = (), trace: bool = False) -> Run:
+    """A finished run; the same question is not run twice."""
+    return launch(job, ranks=ranks, trace=trace, **dict(knobs))
+
+
+def weights(run: Run, rank: int = 0) -> npt.NDArray[Any]:
+    return np.array(run.value("weights", rank))
+
+
+def every(run: Run, name: str) -> list[list[Any]]:
+    """All values of that name, rank by rank."""
+    return [run.values(name, rank) for rank in range(run.ranks)]
+
+
+@cache
+def one_process_in_float64() -> npt.NDArray[Any]:
+    """The ladder's training, written again: one process, all data, double precision."""
+    import torch
+    from torch import nn
+
+    torch.manual_seed(0)
+    images = torch.randn(480, 1, 8, 8)
+    labels = (images.flatten(1) @ torch.randn(64, 10)).argmax(1)
+    first, second = nn.Linear(64, 16), nn.Linear(16, 10)
+    parameters = [*first.parameters(), *second.parameters()]
+    parameters = [p.detach().double().requires_grad_() for p in parameters]
+    for _ in range(2):
+        for x, y in zip(images.flatten(1).double().split(48), labels.split(48), strict=True):
+            hidden = (x @ parameters[0].T + parameters[1]).clamp(min=0)
+            logits = hidden @ parameters[2].T + parameters[3]
+            loss = (logits.logsumexp(1) - logits.gather(1, y[:, None])[:, 0]).mean()
+            gradients = torch.autograd.grad(loss, parameters)
+            parameters = [
+                (p - 0.5 * g).detach().requires_grad_()
+                for p, g in zip(parameters, gradients, strict=True)
+            ]
+    array: npt.NDArray[Any] = torch.cat([p.detach().flatten() for p in parameters]).numpy()
+    return array
+
+
+def hello_ranks(run: Run) -> None:
+    n = run.ranks
+    assert every(run, "total") == [[n * (n + 1) // 2] * 5] * n
+    assert run.by_rank("rank_seen") == run.by_rank("local_rank") == {r: r for r in range(n)}
+    assert set(run.by_rank("world_size").values()) == {n}
+    assert len(set(run.by_rank("pid").values())) == n
+    assert all(waited > 0 for values in every(run, "waited_ms") for waited in values)
+
+
+def wrong_device_index(run: Run) -> None:
+    n = run.ranks
+    assert set(run.by_rank("missing").values()) == {max(0, n - 2)}
+    assert run.by_rank("by_rank") == {r: f"cuda:{r}" for r in range(n)}
+    assert run.by_rank("by_local_rank") == {r: f"cuda:{r % 2}" for r in range(n)}
+
+
+def wrong_device_index_on_one_machine(run: Run) -> None:
+    assert set(run.by_rank("missing").values()) == {0}
+
+
+def train_one_process(run: Run) -> None:
+    for rank in range(run.ranks):
+        np.testing.assert_allclose(weights(run, rank), one_process_in_float64(), atol=1e-5)
+    assert every(run, "samples") == [[48] * 20] * run.ranks
+
+
+def split_over_ranks(run: Run) -> None:
+    for rank in range(run.ranks):
+        np.testing.assert_allclose(weights(run, rank), one_process_in_float64(), atol=1e-5)
+        np.testing.assert_array_equal(weights(run, rank), weights(run))
+    assert every(run, "samples") == [[48 // run.ranks] * 20] * run.ranks
+    losses = np.mean(every(run, "loss"), axis=0)
+    alone = ran("train_one_process", 1).values("loss")
+    np.testing.assert_allclose(losses, alone, atol=1e-5)
+    assert losses[-1] < losses[0]
+
+
+def train_digits(run: Run) -> None:
+    alone = ran("train_digits", 1)
+    for rank in range(run.ranks):
+        np.testing.assert_allclose(weights(run, rank), weights(alone), atol=1e-4)
+        np.testing.assert_array_equal(weights(run, rank), weights(run))
+    assert set(run.by_rank("accuracy").values()) == {alone.value("accuracy")}
+    assert run.value("accuracy") > 0.9
+    steps = 8 * (1437 // 48)
+    assert every(run, "samples") == [[48 // run.ranks] * steps] * run.ranks
+
+
+def overlap_buckets(run: Run) -> None:
+    layer_mb = 4 * (512 * 512 + 512) / 2**20
+    assert run.value("buckets_mb") == [layer_mb] * 8
+    assert [len(steps) for steps in every(run, "step_ms")] == [4] * run.ranks
+    assert run.values("loss")[-1] < run.values("loss")[0]
+    drawn = timeline(run)
+    assert drawn.collectives == {rank: run.value("buckets") for rank in range(run.ranks)}
+
+
+def overlap_buckets_in_one(run: Run) -> None:
+    assert run.value("buckets") == 1
+    small = ran("overlap_buckets", run.ranks, trace=True)
+    np.testing.assert_allclose(run.values("loss"), small.values("loss"), rtol=1e-5)
+
+
+def compare_replicas(run: Run) -> None:
+    for before, *after in every(run, "spread"):
+        assert (before > 0) is (run.ranks > 1)
+        assert after == [0.0] * 6
+    assert run.values("when")[:2] == ["before DDP", "after DDP(model)"]
+
+
+def join_group(run: Run) -> None:
+    method = run.knobs["method"]
+    assert set(run.by_rank("total").values()) == {run.ranks * (run.ranks + 1) // 2}
+    urls = set(run.by_rank("url").values())
+    assert len(urls) == 1 and urls.pop().startswith(f"{method}://")
+    assert set(run.by_rank("method").values()) == {method}
+
+
+def list_backends(run: Run) -> None:
+    assert run.values("name") == ["gloo", "nccl", "mpi"]
+    works = dict(zip(run.values("name"), run.values("works"), strict=True))
+    built_in = dict(zip(run.values("name"), run.values("built_in"), strict=True))
+    assert works["gloo"] and works[run.value("chosen")]
+    assert works["nccl"] is (run.value("chosen") == "nccl")
+    assert not built_in["mpi"] and not works["mpi"]
+    assert all(run.values("answer"))
+
+
+def right_wrapping(run: Run) -> None:
+    assert every(run, "spread") == [[0.0] * 5] * run.ranks
+
+
+def silent_mistake(run: Run) -> None:
+    for spreads in every(run, "spread"):
+        assert len(spreads) == 5 and all((spread > 0) is (run.ranks > 1) for spread in spreads)
+
+
+def late_error(run: Run) -> None:
+    for spreads in every(run, "spread"):
+        assert len(spreads) == 1 and (spreads[0] > 0) is (run.ranks > 1)
+    assert run.failure is not None
+    assert "Expected to have finished reduction" in run.failure.traceback
+
+
+def found_unused(run: Run) -> None:
+    assert every(run, "spread") == [[0.0] * 3] * run.ranks
+
+
+def same_order(run: Run) -> None:
+    batches = run.value("batches")
+    assert every(run, "repeated") == [[0, batches, batches]] * run.ranks
+    first = every(run, "first_batch")
+    assert all(epoch == mine[0] for mine in first for epoch in mine)
+
+
+def other_order(run: Run) -> None:
+    assert every(run, "repeated") == [[0, 0, 0]] * run.ranks
+
+
+def wrong_shuffle(run: Run) -> None:
+    assert run.failure is not None
+    assert "sampler option is mutually exclusive with shuffle" in run.failure.traceback
+    assert "training" not in run.values("state")
+
+
+# job, its knobs, what must be true of its run, whether it must end well
+CASES: list[tuple[str, dict[str, Any], Callable[[Run], None], bool]] = [
+    ("hello_ranks", {}, hello_ranks, True),
+    ("wrong_device_index", {}, wrong_device_index, True),
+    ("wrong_device_index", {"ranks_per_machine": 4}, wrong_device_index_on_one_machine, True),
+    ("train_one_process", {}, train_one_process, True),
+    ("average_by_hand", {}, split_over_ranks, True),
+    ("train_ddp", {}, split_over_ranks, True),
+    ("train_digits", {}, train_digits, True),
+    ("overlap_buckets", {}, overlap_buckets, True),
+    ("overlap_buckets", {"bucket_mb": 100.0}, overlap_buckets_in_one, True),
+    ("compare_replicas", {}, compare_replicas, True),
+    ("join_group", {"method": "env"}, join_group, True),
+    ("join_group", {"method": "tcp"}, join_group, True),
+    ("join_group", {"method": "file"}, join_group, True),
+    ("list_backends", {}, list_backends, True),
+    ("wrong_wrapping", {"mistake": "none"}, right_wrapping, True),
+    ("wrong_wrapping", {"mistake": "module"}, silent_mistake, True),
+    ("wrong_wrapping", {"mistake": "unfrozen"}, silent_mistake, True),
+    ("wrong_wrapping", {"mistake": "replaced"}, late_error, False),
+    ("wrong_unused_parameters", {}, late_error, False),
+    ("wrong_unused_parameters", {"find_unused": True}, found_unused, True),
+    ("wrong_epoch_order", {}, same_order, True),
+    ("wrong_epoch_order", {"set_epoch": True}, other_order, True),
+    ("wrong_shuffle", {}, wrong_shuffle, False),
+]
+FAILING = {job for job, knobs, _, ends_well in CASES if not ends_well and not knobs}
+
+
+def names(case: tuple[str, dict[str, Any], Callable[[Run], None], bool]) -> str:
+    return "-".join([case[0], *(f"{name}={value}" for name, value in case[1].items())])
+
+
+def test_every_job_has_a_case() -> None:
+    assert {job for job, *_ in CASES} >= set(catalogue.names())
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+@pytest.mark.parametrize("case", CASES, ids=map(names, CASES))
+def test_job(case: tuple[str, dict[str, Any], Callable[[Run], None], bool], ranks: int) -> None:
+    job, knobs, holds, ends_well = case
+    run = ran(job, ranks, tuple(knobs.items()), trace=job == "overlap_buckets")
+    assert run.ok is ends_well, str(run)
+    holds(run)
+
+
+@pytest.mark.parametrize("job", ["average_by_hand", "train_ddp", "train_digits"])
+def test_training_again_gives_the_same_bits(job: str) -> None:
+    np.testing.assert_array_equal(weights(ran(job, 2)), weights(launch(job, ranks=2)))
+
+
+def test_the_unused_layer_is_named_on_request() -> None:
+    run = launch("wrong_unused_parameters", env={"TORCH_DISTRIBUTED_DEBUG": "INFO"})
+    assert run.failure is not None
+    assert "spare_head.bias, spare_head.weight" in run.failure.traceback
+
+
+def test_a_killed_rank_takes_the_others_with_it() -> None:
+    run = launch("hello_ranks", ranks=3, steps=1000, wait=False, limit_s=40).wait_for_step(3)
+    run.kill(1)
+    assert not run.ok
+    assert run.exit_codes[1] == -9
+    assert run.failure is not None and run.failure.rank == 1
+    assert all(len(steps) < 1000 for steps in every(run, "total"))
+
+
+def test_a_paused_rank_stops_the_others_until_it_goes_on() -> None:
+    run = launch("hello_ranks", ranks=2, steps=60, pause_ms=10.0, wait=False).wait_for_step(3)
+    run.pause(1)
+    run.resume(1)
+    assert run.ok
+    assert [len(steps) for steps in every(run, "total")] == [60, 60]
+
+
+def docstring(job: str) -> str:
+    return ast.get_docstring(ast.parse((catalogue.JOBS / f"{job}.py").read_text())) or ""
+
+
+def command(job: str) -> str:
+    """The command that the docstring gives, on one line."""
+    found = re.search(
+        r"^    ((?:[A-Z_]+=\S+ )*python -m torch\.distributed\.run .*(?:\\\n.*)*)",
+        docstring(job).replace("\\\n", " "),
+        re.MULTILINE,
+    )
+    assert found, f"{job}: its docstring gives no command"
+    return " ".join(found[1].split())
+
+
+@pytest.mark.parametrize("job", catalogue.names())
+def test_the_docstring(job: str) -> None:
+    text = docstring(job)
+    assert f"ddp_course/jobs/{job}.py" in command(job)
+    assert "Look for:" in text
+    source = (catalogue.JOBS / f"{job}.py").read_text()
+    assert len(source.splitlines()) <= 90
+    assert len(catalogue.knobs_of(catalogue.JOBS / f"{job}.py")) <= 5
+    assert "dist.destroy_process_group()" in source or job == "train_one_process"
+    assert source.endswith('if __name__ == "__main__":\n    run_rank(main)\n')
+
+
+@pytest.mark.parametrize("job", catalogue.names())
+def test_the_docstrings_command_runs_in_a_shell(job: str) -> None:
+    words = command(job).replace("python ", f"{shlex.quote(sys.executable)} ", 1)
+    done = subprocess.run(
+        words,
+        shell=True,
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert (done.returncode != 0) is (job in FAILING), done.stderr
+    assert "[rank 0]" in done.stdout, "log() prints where no run folder is"
