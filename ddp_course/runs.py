@@ -36,7 +36,9 @@ from ddp_course.errors import CannotRun, NoEvidence, NoSuchRun
 KEEP_RUNS = 100
 KEEP_DAYS = 14
 _MAX_LINE = 20_000  # characters of one line that are kept
+_MAX_EVENT = 1 << 20  # the same for an event, which may hold all weights of a small model
 _MAX_READ = 4 << 20  # bytes of one file that are read at a time
+_MOST_RANKS = 4096  # of a folder that claims to be a run
 _NAME = re.compile(r"\d{8}-\d{6}-.+-[0-9a-f]{4}")
 
 
@@ -133,6 +135,8 @@ def prune(root: Path, *, keep: int = KEEP_RUNS, days: float = KEEP_DAYS) -> list
 class Lock:
     """Marks a run folder as in use for as long as it is held (flock on the folder itself)."""
 
+    _descriptor = -1
+
     def __init__(self, folder: Path, *, exclusive: bool = False) -> None:
         self._descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         self.held = True
@@ -172,10 +176,10 @@ class Record:
         before = len(self.lines), len(self.events)
         for path, rank, attempt, stream in self._streams():
             for text in self._new_lines(path, last):
-                text = text.rsplit("\r", 1)[-1] if "\r" in text.rstrip("\r") else text
-                self.lines.append(Line(now_s, rank, stream, text.rstrip("\r"), attempt))
+                shown = text.rstrip("\r").rsplit("\r", 1)[-1]  # what a terminal would show
+                self.lines.append(Line(now_s, rank, stream, shown, attempt))
         for path in sorted(self.folder.glob("events-*.jsonl")):
-            for text in self._new_lines(path, last):
+            for text in self._new_lines(path, last, longest=_MAX_EVENT):
                 self._take_event(text)
         return (len(self.lines), len(self.events)) != before
 
@@ -188,7 +192,7 @@ class Record:
         found.sort(key=lambda one: one[1:])
         return [*found, (self.folder / "torchrun.log", None, 0, "stderr")]
 
-    def _new_lines(self, path: Path, last: bool) -> list[str]:
+    def _new_lines(self, path: Path, last: bool, *, longest: int = _MAX_LINE) -> list[str]:
         offset = self._offsets.get(path, 0)
         data = self._pieces.get(path, b"")
         with contextlib.suppress(OSError), open(path, "rb") as file:
@@ -203,10 +207,9 @@ class Record:
         *whole, rest = data.split(b"\n")
         if last and rest:
             whole, rest = [*whole, rest], b""
-        if len(rest) > 4 * _MAX_LINE:
-            whole, rest = [*whole, rest], b""
-        self._pieces[path] = rest
-        return [line.decode(errors="replace")[:_MAX_LINE] for line in whole]
+        self._pieces[path] = rest[: 4 * longest]  # UTF-8 takes at most four bytes a character
+        texts = [line.decode(errors="replace") for line in whole]
+        return [text if len(text) <= longest else f"{text[:longest]} …" for text in texts]
 
     def _take_event(self, text: str) -> None:
         try:
@@ -262,14 +265,19 @@ class Run:
         try:
             asked = json.loads((folder / "run.json").read_bytes())
             result = json.loads((folder / "result.json").read_bytes())
+            if not 0 < asked["ranks"] <= _MOST_RANKS or not {"ended", "wall_s"} <= set(result):
+                raise ValueError("its record is not complete")
             run = cls(folder, {name: asked[name] for name in ("job", "ranks", "knobs", "command")})
             run.asked = asked
             run._record.poll(0.0, last=True)
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, ValueError, TypeError):  # the logs hold them as well
                 stored = (folder / "lines.jsonl").read_bytes().splitlines()
                 run._record.lines = [Line(**json.loads(line)) for line in stored]
             run._close(result)
-        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            str(run), run._repr_html_(), run.exit_codes  # whatever is amiss shows here
+        except (
+            OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError
+        ) as error:  # fmt: skip
             raise NoSuchRun(
                 f"{folder} is not a finished run ({type(error).__name__}: {error}).",
                 cause="another folder, a run still under way, or a file that was damaged",
@@ -492,7 +500,8 @@ class Run:
             if lane is not None and event["event"] == "log":
                 lane.step = event["step"] if isinstance(event.get("step"), int) else lane.step
                 loss = event.get("loss")
-                lane.loss = float(loss) if isinstance(loss, int | float) else lane.loss
+                with contextlib.suppress(OverflowError):  # an integer beyond any float
+                    lane.loss = float(loss) if isinstance(loss, int | float) else lane.loss
         fresh = self._record.lines[lines:]
         for line in fresh:
             if line.rank in self._lanes and line.text.strip():
