@@ -76,7 +76,9 @@ class Explorer:
         started = time.monotonic()
         if launcher.in_background:
             self._live = _Live(self)
-            self._begin(first, started, self._launch(first))
+            run = self._launch(first)
+            with self._lock:
+                self._start((run, first, started))
         else:
             run = launcher.launch(job, wait=True, **self._fixed, **first)
             self._draw(run, started)
@@ -107,42 +109,30 @@ class Explorer:
         with self._lock:
             self._wanted = position
             if self._worker is None:
-                self._start(None, time.monotonic())
+                self._start(None)
 
-    def _begin(self, position: dict[str, Any], started: float, run: Run) -> None:
-        with self._lock:
-            self._start((position, run), started)
-
-    def _start(self, first: tuple[dict[str, Any], Run] | None, started: float) -> None:
-        worker = threading.Thread(
-            target=self._serve, args=(first, started), name="explore", daemon=True
-        )
+    def _start(self, first: tuple[Run, dict[str, Any], float] | None) -> None:
+        """Start the worker; the caller holds the lock that the worker needs to leave."""
+        worker = threading.Thread(target=self._work, args=(first,), name="explore", daemon=True)
         worker.start()
-        self._worker = worker  # the caller holds the lock that the worker needs to leave
+        self._worker = worker
 
-    def _serve(self, first: tuple[dict[str, Any], Run] | None, started: float) -> None:
-        try:
-            self._work(first, started)
-        except BaseException as error:
-            self._report(f"{type(error).__name__}: {error}")
-            with self._lock:
-                self._worker = None
-            raise
-
-    def _work(self, first: tuple[dict[str, Any], Run] | None, started: float) -> None:
-        position, run = first if first is not None else (None, None)
-        while True:
-            if run is None:
-                with self._lock:
-                    position, self._wanted = self._wanted, None
-                    if position is None:
-                        self._worker = None
-                        return
-                started = time.monotonic()
-                run = self._try_launch(position)
-            if run is not None and position is not None:
+    def _work(self, first: tuple[Run, dict[str, Any], float] | None) -> None:
+        if first is not None:
+            self._follow(*first)
+        while (position := self._next()) is not None:
+            started = time.monotonic()
+            run = self._try_launch(position)
+            if run is not None:
                 self._follow(run, position, started)
-                run = None
+
+    def _next(self) -> dict[str, Any] | None:
+        """What is wanted, if anything; without it the worker leaves."""
+        with self._lock:
+            position, self._wanted = self._wanted, None
+            if position is None:
+                self._worker = None
+            return position
 
     def _follow(self, run: Run, position: dict[str, Any], started: float) -> None:
         """Wait for the run and draw it, unless something else is wanted meanwhile."""
@@ -162,13 +152,10 @@ class Explorer:
         try:
             return self._launch(position)
         except CourseError as error:
-            self._report(str(error))
+            self.problem = str(error)
+            if self._live is not None:
+                self._live.failed(self.problem)
             return None
-
-    def _report(self, problem: str) -> None:
-        self.problem = problem
-        if self._live is not None:
-            self._live.failed(problem)
 
     def _launch(self, position: dict[str, Any]) -> Run:
         with panel.hidden():
@@ -181,6 +168,10 @@ class Explorer:
         except CourseError as error:
             ended = "" if run.failure is None else f"{run.summary()}. {run.failure.what}"
             self.figure, self.problem = None, ended or str(error)
+        except Exception as error:  # of a view that a learner wrote
+            if self._live is None:
+                raise
+            self.figure, self.problem = None, f"{type(error).__name__}: {error}"
         html = _html(self.figure) if self.figure is not None else ""
         self.redraw_s = time.monotonic() - started
         if self._live is not None:

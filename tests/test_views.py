@@ -1,0 +1,456 @@
+"""Views: what they show, as HTML and as text, and that what a job prints stays text."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_traces import bucket, step, write
+
+from ddp_course import explore, launch, launcher, predict, show_diff, show_job, timeline
+from ddp_course.errors import BadArgument, NoEvidence
+from ddp_course.runs import Failure, Lane, Line, failure_html
+from ddp_course.views import diff, panel, style, svg
+from ddp_course.views.bars import Bars, bars
+
+EVIL = "<script>alert('x')</script>&<b>"
+
+
+class FakeRun:
+    """A Run that is moved by hand."""
+
+    def __init__(self, folder: Path, ranks: int = 2, **knobs: Any) -> None:
+        self.folder, self.ranks, self.knobs = folder, ranks, knobs
+        self.job, self.command, self.state = "train_ddp", "python -m torch.distributed.run x", ""
+        self.state, self.elapsed_s, self.done, self.ok = "running", 1.25, False, True
+        self.failure: Failure | None = None
+        self.rows = [Lane(rank, "running", 100 + rank) for rank in range(ranks)]
+        self.printed: list[Line] = []
+        self.traces: dict[int, Path] = {}
+        self.callbacks: list[Callable[[Any], None]] = []
+        self.calls: list[tuple[Any, ...]] = []
+
+    def lanes(self) -> list[Lane]:
+        return self.rows
+
+    def tail(self, count: int) -> list[Line]:
+        return self.printed[-count:]
+
+    def subscribe(self, callback: Callable[[Any], None]) -> None:
+        self.callbacks.append(callback)
+
+    def wait(self) -> FakeRun:
+        return self
+
+    def stop(self) -> None:
+        self.calls.append(("stop",))
+
+    def pause(self, rank: int) -> None:
+        self.calls.append(("pause", rank))
+
+    def resume(self, rank: int) -> None:
+        self.calls.append(("resume", rank))
+
+    def kill(self, rank: int) -> None:
+        self.calls.append(("kill", rank))
+
+    def __str__(self) -> str:
+        return "the report card as text"
+
+    def _repr_html_(self) -> str:
+        return "the report card" if self.failure is None else failure_html(self.failure)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Any:
+    return FakeRun(tmp_path)
+
+
+@pytest.fixture
+def in_background(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As in JupyterLab: launches return at once, views are widgets."""
+    monkeypatch.setattr(launcher, "in_background", True)
+    yield
+    for live in launcher.live_runs():
+        live.stop()
+        live.wait()
+
+
+def plain(html: str) -> str:
+    """The words of an HTML text."""
+    return re.sub(r"<style>.*?</style>|<[^>]+>", " ", html, flags=re.DOTALL)
+
+
+# The look
+
+
+def test_every_colour_of_the_page_follows_the_theme() -> None:
+    for name in ("TEXT", "QUIET", "PAPER", "TINT", "SHADE", "LINE", "GOOD", "BAD", "WARN"):
+        assert re.fullmatch(r"var\(--jp-[a-z0-9-]+, #[0-9a-f]{6}\)", getattr(style, name))
+
+
+def test_ranks_differ_by_colour_and_by_name() -> None:
+    assert len({style.rank_colour(rank) for rank in range(8)}) == 8
+    assert "rank&nbsp;11" in style.badge(11)
+    assert style.rank_colour(3) in style.badge(3)
+    assert "torchrun" in style.badge(None)
+
+
+def test_a_state_is_a_sign_and_a_word() -> None:
+    assert "✗ killed" in style.state("killed")
+    assert "&lt;script" in style.state(EVIL)
+
+
+@pytest.mark.parametrize("largest", [0.003, 0.7, 1, 9.99, 123, 45_678])
+def test_ticks_are_round_and_inside(largest: float) -> None:
+    marks = svg.ticks(largest)
+    assert marks[0] == 0
+    assert marks[-1] <= largest * (1 + 1e-9)
+    assert 4 <= len(marks) <= 12
+
+
+# The panel
+
+
+def test_the_panel_shows_each_rank(run: FakeRun) -> None:
+    run.knobs = {"steps": 10}
+    run.rows[0].step, run.rows[0].loss, run.rows[0].last_line = 4, 0.12345, "hello from 0"
+    run.rows[1].state = "paused"
+    words = plain(panel.show(run).html())
+    assert "train_ddp, 2 ranks, steps=10" in words
+    assert "5 / 10" in words
+    assert "loss 0.1235" in words
+    assert "hello from 0" in words
+    assert "‖ paused" in words
+    assert run.command in words
+    said = str(panel.show(run))
+    for part in ("5 of 10 steps", "loss 0.1235", "hello from 0", "paused", run.command):
+        assert part in said
+
+
+def test_the_number_of_steps_may_be_the_jobs_own(run: FakeRun) -> None:
+    (run.folder / "job.py").write_text('p.add_argument("--steps", type=int, default=8, help="")\n')
+    run.rows[0].step = 1
+    assert "2 / 8" in plain(panel.show(run).html())
+
+
+def test_what_a_job_prints_stays_text(run: FakeRun) -> None:
+    run.job = run.command = run.rows[0].last_line = EVIL
+    run.knobs = {"name": EVIL}
+    run.printed = [Line(0.1, 0, "stdout", EVIL), Line(0.2, None, "stderr", EVIL)]
+    for done in (False, True):
+        run.done = done
+        html = panel.show(run).html()
+        assert "<script" not in html
+        assert "<b>" not in html
+        assert html.count("&lt;script&gt;") >= 5
+
+
+def test_a_finished_panel_ends_with_the_first_failure(run: FakeRun) -> None:
+    run.done, run.state, run.ok = True, "done", False
+    run.failure = Failure(1, "rank 1: ValueError: boom", 1, "Traceback …", {}, {0: "lost a peer"})
+    run.rows[1].state, run.rows[1].exit_code = "killed", -9
+    run.printed = [Line(0.1, 0, "stdout", "one"), Line(0.2, 1, "stderr", "two")]
+    words = plain(panel.show(run).html())
+    assert "killed (-9)" in words
+    assert "output (2 lines)" in words
+    assert words.rstrip().endswith("First failure: rank 1: ValueError: boom")
+    assert str(panel.show(run)) == str(run)
+
+
+def buttons(live: Any) -> dict[str, Any]:
+    found = {}
+    for widget in panel._with_children(live.box):
+        if type(widget).__name__ == "Button":
+            words = widget.tooltip if "SIG" in widget.tooltip else widget.description
+            found[words] = widget
+    return found
+
+
+def test_buttons_act_on_their_rank_and_only_when_it_makes_sense(run: FakeRun) -> None:
+    bell = threading.Event()
+    live = panel._Live(run, bell)  # type: ignore[arg-type]
+    live.update()
+    own = buttons(live)
+    assert own["rank 0: SIGSTOP"].disabled is False
+    assert own["rank 0: SIGCONT"].disabled is True
+    own["rank 1: SIGKILL"].click()
+    own["rank 0: SIGSTOP"].click()
+    own["■ Stop"].click()
+    assert run.calls == [("kill", 1), ("pause", 0), ("stop",)]
+    assert bell.is_set()
+    run.rows[0].state, run.rows[1].state = "paused", "killed"
+    live.update()
+    own = buttons(live)
+    assert own["rank 0: SIGSTOP"].disabled is True
+    assert own["rank 0: SIGCONT"].disabled is False
+    assert all(own[f"rank 1: {name}"].disabled for name in ("SIGSTOP", "SIGCONT", "SIGKILL"))
+
+
+def test_many_ranks_share_one_row_of_buttons(tmp_path: Path) -> None:
+    run: Any = FakeRun(tmp_path, ranks=64)
+    live = panel._Live(run, threading.Event())
+    live.update()
+    assert len(buttons(live)) == 4
+    choice = next(w for w in panel._with_children(live.box) if type(w).__name__ == "Dropdown")
+    choice.value = 63
+    live.update()
+    buttons(live)["rank 63: SIGKILL"].click()
+    assert run.calls == [("kill", 63)]
+
+
+# The timeline
+
+
+@pytest.fixture
+def traced(run: FakeRun, tmp_path: Path) -> FakeRun:
+    first, second = step(0, bucket(12, 26)), step(100, bucket(112, 118), bucket(116, 128, 500))
+    late = step(100, bucket(114, 118), bucket(116, 128, 500))
+    run.traces = {0: write(tmp_path, 0, first + second), 1: write(tmp_path, 1, first + late)}
+    return run
+
+
+def test_the_timeline_tells_its_numbers(traced: FakeRun) -> None:
+    figure = timeline(traced)
+    assert figure.hidden_share == pytest.approx(14 / 30)
+    assert figure.hidden_share_of == pytest.approx({0: 8 / 16, 1: 6 / 14})
+    assert figure.exposed_ms == pytest.approx({0: 8, 1: 8})
+    assert figure.waiting_ms == pytest.approx({0: 2, 1: 0})
+    assert figure.communication_ms == pytest.approx({0: 16, 1: 14})
+    assert figure.collectives == {0: 2, 1: 2}
+    assert figure.step_ms == pytest.approx(32)
+    for shown in (plain(figure._repr_html_()), str(figure)):
+        assert "47 % of the communication is hidden behind computation" in shown
+        assert "step 2 of 2 traced" in shown
+        assert "|communication ∩ compute| / |communication|" in shown
+        for number in ("16.0", "14.0", "50 %", "43 %", "8.0", "2.0"):
+            assert number in shown
+    assert f'aria-label="{figure.alt}"' in figure.svg
+    assert "rank 0 communicates for 16.0 ms, 8.0 ms of it exposed" in figure.alt
+
+
+def test_the_timeline_shows_the_chosen_step_and_ranks(traced: FakeRun) -> None:
+    figure = timeline(traced, step=0, ranks=[1])
+    assert figure.collectives == {0: 1, 1: 1}
+    assert "step 1 of 2 traced" in str(figure)
+    assert "rank 0" not in figure.svg
+    with pytest.raises(BadArgument, match="2 steps"):
+        timeline(traced, step=2)
+    with pytest.raises(BadArgument, match="rank 5"):
+        timeline(traced, ranks=[5])
+
+
+def test_a_step_without_communication_says_so(run: FakeRun, tmp_path: Path) -> None:
+    run.traces = {0: write(tmp_path, 0, step(0))}
+    figure = timeline(run)
+    assert figure.hidden_share is None
+    assert "No communication" in str(figure)
+    assert "No communication" in figure._repr_html_()
+
+
+def test_a_run_without_a_trace_says_how_to_get_one(run: FakeRun) -> None:
+    with pytest.raises(NoEvidence) as refused:
+        timeline(run)
+    assert refused.value.action == "launch('train_ddp', ranks=2, trace=True)"
+
+
+def test_figures_of_one_page_share_no_pattern(traced: FakeRun) -> None:
+    ids = re.findall(r'id="([^"]+)"', timeline(traced).svg + timeline(traced).svg)
+    assert len(ids) == len(set(ids)) == 4
+
+
+def test_a_real_trace() -> None:
+    run = launch("overlap_buckets", ranks=2, trace=True, bucket_mb=1.0, layers=4)
+    figure = timeline(run)
+    assert set(figure.communication_ms) == {0, 1}
+    assert figure.collectives[0] == figure.collectives[1] >= 2
+    for rank in figure.ranks:
+        assert [span.name for span in rank.spans] == ["forward", "backward", "optimizer"]
+        assert all(c.op == "all_reduce" and c.elements for c in rank.collectives)
+        assert all(c.start_ns <= c.arrived_ns <= c.end_ns for c in rank.collectives)
+        assert 0 <= rank.exposed_ms <= rank.communication_ms
+        assert rank.waiting_ms <= rank.communication_ms
+    # The bands of both ranks lie on one clock: neither can leave a collective before both came in.
+    for ours, theirs in zip(figure.ranks[0].collectives, figure.ranks[1].collectives, strict=True):
+        assert ours.arrived_ns <= theirs.end_ns
+        assert theirs.arrived_ns <= ours.end_ns
+
+
+# Bars
+
+
+def test_bars_show_a_number_of_each_rank() -> None:
+    figure = Bars("loss of each rank", {0: 1.5, 1: -0.25}, "nats")
+    assert figure.alt == "loss of each rank: rank 0 1.5 nats, rank 1 -0.25 nats"
+    for shown in (plain(figure._repr_html_()), str(figure)):
+        assert "1.5 nats" in shown
+        assert "rank 1" in shown
+    assert Bars("all zero", {0: 0.0}).svg
+
+
+# Diffs
+
+
+def test_a_diff_shows_what_changed_and_hides_the_rest(tmp_path: Path) -> None:
+    lines = [f"x{number} = {number}" for number in range(40)]
+    (tmp_path / "a_job.py").write_text("\n".join(lines))
+    (tmp_path / "b_job.py").write_text("\n".join([*lines[:20], f"y = '{EVIL}'", *lines[21:], "z"]))
+    shown = show_diff(tmp_path / "a_job.py", tmp_path / "b_job.py")
+    assert (shown.added, shown.removed) == (2, 1)
+    assert "a_job → b_job: 2 of 41 lines are new, 1 of 40 are gone" in str(shown)
+    assert "-x20 = 20" in str(shown)
+    html = shown._repr_html_()
+    assert "<script" not in html
+    short, whole = html.split("<details>")
+    assert "x19" in plain(short)
+    assert "x10" not in plain(short)
+    assert "x10" in plain(whole)
+    assert "−" in plain(short)
+    assert "+" in plain(short)
+
+
+def test_equal_jobs_have_an_empty_diff() -> None:
+    shown = show_diff("hello_ranks", "hello_ranks")
+    assert (shown.added, shown.removed) == (0, 0)
+    assert shown._repr_html_()
+
+
+def test_a_job_shows_itself_whole() -> None:
+    job = show_job("hello_ranks")
+    assert "dist.all_reduce(number)" in str(job)
+    assert "dist.all_reduce(number)" in plain(job._repr_html_()).replace("  ", "")
+    with pytest.raises(BadArgument, match="hello_ranks"):
+        show_job("helo_ranks")
+
+
+@pytest.mark.parametrize("source", ["if x:\n  y\n z\n", "'''open", "(", "", "\x0c\n\nx = 1"])
+def test_colouring_keeps_every_character(source: str) -> None:
+    lines = [plain(line) for line in diff.coloured(source)]
+    assert len(lines) == len(source.splitlines())
+    assert "".join("".join(lines).split()) == "".join(source.replace("'", "&#x27;").split())
+
+
+# Predictions
+
+
+def test_a_choice_is_committed_once_and_revealed() -> None:
+    guess = predict("Who waits?", choices=["rank 0", "rank 1"])
+    assert "No prediction was committed." in str(guess)
+    assert "rank 0, rank 1" in str(guess)
+    assert guess.reveal("rank 1").message.startswith("No prediction was committed; this run says")
+    with pytest.raises(BadArgument, match="none of the choices"):
+        guess.commit("rank 7")
+    guess.commit("rank 0")
+    with pytest.raises(BadArgument, match="locked"):
+        guess.commit("rank 1")
+    assert guess.value == "rank 0"
+    wrong, right = guess.reveal("rank 1"), guess.reveal("rank 0", "as always")
+    assert (wrong.right, right.right) == (False, True)
+    assert "✗ Not so: you predicted rank 0; this run says rank 1." in str(wrong)
+    assert "as always" in plain(right._repr_html_())
+    with pytest.raises(BadArgument, match="none of the choices"):
+        guess.reveal("rank 7")
+
+
+def test_a_number_is_revealed_as_a_ratio() -> None:
+    guess = predict("How long does a step take?", unit="ms", low=0, high=1000)
+    for wrong in (-1, 1001, float("nan"), "ten", True):
+        with pytest.raises(BadArgument):
+            guess.commit(wrong)
+    guess.commit(20)
+    shown = guess.reveal(50.0)
+    assert shown.ratio == pytest.approx(2.5)
+    assert "You predicted 20 ms; this run measured 50 ms: 2.5 × as much." in str(shown)
+    assert "predicted 20 ms, measured 50 ms" in shown._repr_html_()
+    with pytest.raises(BadArgument):
+        guess.reveal("long")
+
+
+def test_a_number_without_a_prediction_is_still_shown() -> None:
+    guess = predict("How many?", unit="buckets")
+    assert "No prediction was committed; this run measured 8 buckets." in str(guess.reveal(8))
+    with pytest.raises(BadArgument, match="not both"):
+        predict("Both?", choices=["a"], unit="ms")
+
+
+def test_a_question_stays_text() -> None:
+    guess = predict(EVIL, choices=[EVIL])
+    assert "<script" not in guess._repr_html_()
+    assert "<script" not in guess.commit(EVIL).reveal(EVIL, EVIL)._repr_html_()
+
+
+# Sliders
+
+
+def test_explore_without_a_notebook_launches_the_first_position() -> None:
+    seen = explore("hello_ranks", bars("total"), ranks=[2, 1], steps=2, pause_ms=1.0)
+    assert seen.run is not None
+    assert seen.run.ranks == 2
+    assert seen.figure.values == {0: 3, 1: 3}
+    bundle = seen._repr_mimebundle_()
+    assert "<svg" in bundle["text/html"]
+    assert "ranks: 2, 1" in plain(bundle["text/html"])
+    assert "total of each rank" in bundle["text/plain"]
+    assert seen.choose(ranks=1).figure.values == {0: 1}
+    with pytest.raises(BadArgument, match="ranks=3"):
+        seen.choose(ranks=3)
+
+
+def test_explore_refuses_what_launch_refuses() -> None:
+    with pytest.raises(BadArgument, match="stpes"):
+        explore("hello_ranks", bars("total"), ranks=1, stpes=2)
+    with pytest.raises(BadArgument, match="no values"):
+        explore("hello_ranks", bars("total"), ranks=[])
+
+
+def test_explore_shows_a_view_that_finds_nothing() -> None:
+    seen = explore("hello_ranks", bars("missing"), ranks=1, steps=1)
+    assert seen.figure is None
+    assert "logged a number named 'missing'" in str(seen)
+    assert "hello_ranks" in plain(seen._repr_mimebundle_()["text/html"])
+
+
+@pytest.mark.usefixtures("in_background")
+def test_a_slider_launches_again_and_the_latest_wish_wins() -> None:
+    seen = explore("hello_ranks", bars("total"), ranks=[1, 2, 3], steps=2, pause_ms=1.0)
+    launched: list[int] = []
+    launch_it = seen._launch
+    seen._launch = lambda p: launched.append(p["ranks"]) or launch_it(p)  # type: ignore
+    seen.wait()
+    assert seen.figure.values == {0: 1}
+    for ranks in (2, 3, 2, 1, 3):
+        seen.choose(ranks=ranks)
+    seen.wait()
+    assert seen.run is not None
+    assert seen.run.ranks == 3
+    assert seen.figure.values == {0: 6, 1: 6, 2: 6}
+    assert launched[-1] == 3
+    live: Any = seen._live
+    assert "measured now: ranks 3" in live._status.value
+    assert "<svg" in live._figure.value
+    assert "ddpc-old" not in live._figure._dom_classes
+
+
+@pytest.mark.usefixtures("in_background")
+def test_a_broken_view_is_told_and_the_slider_goes_on() -> None:
+    def broken(run: Any) -> Any:
+        if run.ranks == 1:
+            raise ZeroDivisionError("nothing to divide")
+        return "fine"
+
+    seen = explore("hello_ranks", broken, ranks=[1, 2], steps=1).wait()
+    assert seen.problem == "ZeroDivisionError: nothing to divide"
+    assert seen.choose(ranks=2).wait().figure == "fine"
+
+
+@pytest.mark.usefixtures("in_background")
+def test_explore_shows_no_panel(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[bool] = []
+    monkeypatch.setattr(launcher, "listeners", [lambda run: shown.append(panel.show(run)._hidden)])
+    explore("hello_ranks", bars("total"), ranks=1, steps=1).wait()
+    launch("hello_ranks", ranks=1, steps=1).wait()
+    assert shown == [True, False]
