@@ -114,7 +114,7 @@ class _Plan:
         _prepare_data(self.script, knobs)
         self.ranks, self.trace, self.limit_s, self.restarts = ranks, trace, float(limit_s), restarts
         self.given_env, self.knobs = dict(env), dict(knobs)
-        self.cwd = Path.cwd()
+        self.cwd, self._caller_env = _working_folder(), caller_environment()
         self.torchrun_args = ["--standalone", "--local-addr=127.0.0.1", f"--nproc-per-node={ranks}"]
         if restarts:
             self.torchrun_args.append(f"--max-restarts={restarts}")
@@ -122,7 +122,7 @@ class _Plan:
     @property
     def visible_env(self) -> dict[str, str]:
         """The variables that belong to the command: a shell needs them for the same job."""
-        threads = os.environ.get("OMP_NUM_THREADS") or str(max(1, _cores() // self.ranks))
+        threads = self._caller_env.get("OMP_NUM_THREADS") or str(max(1, _cores() // self.ranks))
         env = {"OMP_NUM_THREADS": threads}  # torchrun would say 1 and print a warning
         loopback = {"linux": "lo", "darwin": "lo0"}.get(sys.platform)
         if loopback:
@@ -144,7 +144,7 @@ class _Plan:
     def environment(self, folder: Path) -> dict[str, str]:
         """The environment of torchrun: the caller's, and ours."""
         return {
-            **caller_environment(),
+            **self._caller_env,
             "PYTHONFAULTHANDLER": "1",  # so that SIGABRT prints a rank's stack
             "PET_LOG_DIR": str(folder / "logs"),
             "PET_REDIRECTS": "3",
@@ -192,6 +192,7 @@ class _Launch:
         self._give_up_s = math.inf
         self._link: socket.socket | None = None
         self._buffer = b""
+        self._news = False  # something changed outside the launcher's thread
         self._lock = threading.Lock()
         assert run._control is not None
         run._control.stop = self.stop
@@ -238,7 +239,7 @@ class _Launch:
                 self._observed.paused.discard(rank)
             elif number == signal.SIGKILL:
                 self._observed.killed[rank] = number
-        self._run._changed()
+        self._news = True
 
     def _start(self) -> None:
         plan, folder = self._plan, self._run.folder
@@ -273,7 +274,8 @@ class _Launch:
         waiter.register(self._link, select.POLLIN)
         while self._exit is None:
             changed = bool(waiter.poll(_POLL_S * 1000)) and self._hear()
-            if run._poll() or changed:
+            if run._poll() or changed or self._news:
+                self._news = False
                 run._changed()
             now = time.monotonic()
             if now > deadline:
@@ -390,7 +392,7 @@ def _work() -> None:
 
 
 def _print_while_running(run: Run) -> None:
-    print(f"$ {run.command}")
+    _say(f"$ {run.command}")
     shown = 0
     try:
         while True:
@@ -398,7 +400,7 @@ def _print_while_running(run: Run) -> None:
             lines = run._record.lines
             for line in lines[shown:]:
                 if line.rank is not None and line.t_s <= run.dump_s:
-                    print(f"[rank {line.rank}] {line.text}")
+                    _say(f"[rank {line.rank}] {line.text}")
             shown = len(lines)
             if done:
                 break
@@ -406,10 +408,15 @@ def _print_while_running(run: Run) -> None:
         run.stop()
         run._finished.wait(5)
         raise
-    print(run.summary())
+    _say(run.summary())
     if run.failure is not None:
-        print(runs.failure_text(run.failure))
-    sys.stdout.flush()
+        _say(runs.failure_text(run.failure))
+
+
+def _say(text: str) -> None:
+    """Print, also where the terminal's encoding lacks a character."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    print(text.encode(encoding, "backslashreplace").decode(encoding), flush=True)
 
 
 def _check_whole(name: str, value: Any, low: int, high: int) -> None:
@@ -430,11 +437,29 @@ def _check_seconds(limit_s: Any) -> None:
 def _check_env(env: Any) -> None:
     if not isinstance(env, Mapping) or not all(
         isinstance(name, str) and isinstance(value, str) and name and "=" not in name
+        and _can_be_passed(name + value)
         for name, value in env.items()
-    ):
+    ):  # fmt: skip
         raise BadArgument(
             f"env cannot be {env!r}.", action="give names and values as text: env={'NAME': 'value'}"
         )
+
+
+def _can_be_passed(text: str) -> bool:
+    try:
+        return b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:  # half a surrogate pair
+        return False
+
+
+def _working_folder() -> Path:
+    try:
+        return Path.cwd()
+    except OSError as error:
+        raise BadArgument(
+            "The folder that you are in has been removed.",
+            action="change to another one: os.chdir(…), or restart the kernel",
+        ) from error
 
 
 def _check_memory(ranks: int, way: str) -> None:
@@ -477,4 +502,7 @@ def _defect(problem: Exception) -> str:
 
 
 def _plain(value: Any) -> Any:
+    """A knob's value as JSON can hold it."""
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
     return str(value) if isinstance(value, Path) else value

@@ -31,8 +31,11 @@ def log(**values: Any) -> None:
     emit("log", **values)
 
 
-def emit(event: str, **values: Any) -> None:
-    """Write one event of this rank; `log` is the kind that jobs use."""
+def emit(event: str, /, **values: Any) -> None:
+    """Write one event of this rank; `log` is the kind that jobs use.
+
+    The names t, rank, attempt and event are the record's own, whatever `values` says.
+    """
     plain = {name: _plain(value) for name, value in values.items()}
     folder = os.environ.get("DDP_COURSE_RUN")
     rank = int(os.environ.get("RANK", "0"))
@@ -43,7 +46,7 @@ def emit(event: str, **values: Any) -> None:
             sys.stdout.flush()
         return
     attempt = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
-    record = {"t": time.time(), "rank": rank, "attempt": attempt, "event": event, **plain}
+    record = {**plain, "t": time.time(), "rank": rank, "attempt": attempt, "event": event}
     line = json.dumps(record) + "\n"
     # One write of one line: it arrives whole, or not at all if the rank is killed before it.
     descriptor = os.open(

@@ -22,11 +22,11 @@ def main(address: str, arguments: list[str]) -> None:
     request = "\0".join(fields).encode(errors="surrogateescape")
     header = len(request).to_bytes(8, "big")
     socket.send_fds(supervisor, [header], [0, 1, 2])
+    supervisor.sendall(request)
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
         signal.signal(number, lambda caught, _: supervisor.sendall(bytes([caught])))
     for number in (signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, lambda caught, _: supervisor.sendall(bytes([caught])))
-    supervisor.sendall(request)
     answer = supervisor.recv(16)
     if not answer:
         os._exit(70)  # EX_SOFTWARE: the supervisor is gone

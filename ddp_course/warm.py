@@ -23,9 +23,15 @@ from ddp_course.errors import CannotRun
 IDLE_S = 600.0
 _HERE = Path(__file__).parent
 _READ_AT_IMPORT = (
-    "PYTHON", "LD_", "LC_", "LANG", "TORCH", "KINETO", "CUDA", "NCCL", "MKL", "OPENBLAS", "BLIS",
+    "PYTHON", "LD_", "LC_", "LANG", "TORCH", "PYTORCH", "ATEN_", "KINETO", "CUDA", "HIP_", "NCCL",
+    "TRITON", "NUMPY_", "NPY_", "MKL", "OPENBLAS", "BLIS", "KMP_", "GOMP_", "OMP_", "MALLOC_",
 )  # fmt: skip
-_READ_BY_EACH_RANK = ("TORCHELASTIC", "TORCH_DISTRIBUTED_DEBUG", "TORCH_DISABLE_SHARE_RDZV")
+_READ_BY_EACH_RANK = (
+    "TORCHELASTIC",
+    "TORCH_DISTRIBUTED_DEBUG",
+    "TORCH_DISABLE_SHARE_RDZV",
+    "OMP_NUM_THREADS",
+)
 _NO_CALLER = "PYTHONSTARTUP", "PYTHONFAULTHANDLER", "PYTHONUNBUFFERED"  # each rank obeys by itself
 
 

@@ -172,7 +172,8 @@ class _Launch:
                 raise OSError("a stranger")
             header, streams, _, _ = socket.recv_fds(shim, LENGTH_BYTES, 3)
             request = _read_exactly(shim, int.from_bytes(header, "big"))
-        except OSError:
+            rank = int(_unpack(request)[2]["RANK"])
+        except (OSError, ValueError, KeyError):
             shim.close()  # a shim that was killed while it asked
             return
         shim.settimeout(None)
@@ -184,7 +185,6 @@ class _Launch:
             orders.sendall(request)
         for descriptor in streams:
             os.close(descriptor)
-        rank = int(_unpack(request)[2]["RANK"])
         self._shims[pid] = shim
         self._pid_of_rank[rank] = pid
         self._supervisor.selector.register(
@@ -209,6 +209,7 @@ class _Launch:
             for _, orders in self._ahead:
                 orders.close()  # nobody will ask for these ranks; they end
             self._ahead.clear()
+        self._ahead = [one for one in self._ahead if one[0] != pid]
         for rank, its_pid in list(self._pid_of_rank.items()):
             if its_pid == pid:
                 del self._pid_of_rank[rank]

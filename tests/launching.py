@@ -1,0 +1,88 @@
+"""What the tests of the launcher share: scripts, patience with a limit, and callers to be ended."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import psutil
+
+PATIENCE_S = 60.0  # for what must happen, however busy the machine; nothing waits that long
+
+
+def script(folder: Path, text: str, name: str = "job.py") -> Path:
+    """Write a job."""
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(dedent(text))
+    return path
+
+
+def until(condition: Callable[[], Any], what: str, limit_s: float = PATIENCE_S) -> Any:
+    """Wait until the condition holds and return its value; fail, saying what was waited for."""
+    deadline = time.monotonic() + limit_s
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"waited {limit_s:g} s in vain for: {what}"
+        time.sleep(0.02)
+    return value
+
+
+def family(pid: int) -> list[psutil.Process]:
+    """All living descendants of a process."""
+    with suppress(psutil.NoSuchProcess):
+        return [p for p in psutil.Process(pid).children(recursive=True) if lives(p)]
+    return []
+
+
+def lives(process: psutil.Process) -> bool:
+    """Whether it runs; a zombie does not."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def listening_ports(processes: list[psutil.Process]) -> set[int]:
+    """The TCP ports on which these processes listen."""
+    ports = set()
+    for process in processes:
+        with suppress(psutil.Error):
+            ports |= {c.laddr.port for c in process.net_connections("tcp") if c.status == "LISTEN"}
+    return ports
+
+
+@contextmanager
+def caller(
+    folder: Path, text: str, env: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[str]]:
+    """A Python process that launches: its script, its folder, and a TMPDIR of its own in it."""
+    temp = folder / "tmp"
+    temp.mkdir(exist_ok=True)
+    path = script(folder, text, "caller.py")
+    with open(folder / "caller.log", "w") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-u", str(path)],
+            cwd=folder,
+            env={**os.environ, "TMPDIR": str(temp), **(env or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            text=True,
+            start_new_session=True,
+        )
+    try:
+        yield process
+    finally:
+        below = family(process.pid)
+        for one in below:
+            with suppress(psutil.NoSuchProcess):
+                one.kill()
+        process.kill()
+        process.wait()
