@@ -35,6 +35,7 @@ class Observed:
     deaths: list[tuple[float, int, int]] = field(default_factory=list)  # (t_s, rank, exit code)
     killed: dict[int, int] = field(default_factory=dict)  # rank -> the signal that the learner sent
     paused: set[int] = field(default_factory=set)
+    started: set[int] = field(default_factory=set)
 
 
 def exit_codes(lines: Sequence[Line], observed: Observed, ranks: int, ok: bool) -> dict[int, int]:
@@ -83,6 +84,8 @@ def time_out(lines: Sequence[Line], observed: Observed, ranks: int, limit_s: flo
              script: Path) -> Failure:  # fmt: skip
     """The failure of a run that was ended at its limit: where each rank was then."""
     where = {rank: _where(lines, rank, script) for rank in range(ranks)}
+    for rank in where.keys() - observed.started:
+        where[rank] = "not started yet: torch was still being imported"
     for rank in observed.paused:
         where[rank] = f"paused (SIGSTOP), {where[rank]}"
     return Failure(

@@ -131,7 +131,7 @@ class Supervisor:
         """Begin the end: SIGTERM to the child now, SIGKILL to everyone after the grace."""
         if self._deadline is None:
             self._deadline = time.monotonic() + grace_s
-            if self._status is None:
+            if self._status is None and self._child:
                 send_signal(self._child, signal.SIGTERM)
 
     def tell(self, **message: Any) -> None:

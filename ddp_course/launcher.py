@@ -192,6 +192,7 @@ class _Launch:
         self._give_up_s = math.inf
         self._link: socket.socket | None = None
         self._buffer = b""
+        self._heard = False  # whether a supervisor or guard has said anything
         self._news = False  # something changed outside the launcher's thread
         self._lock = threading.Lock()
         assert run._control is not None
@@ -280,6 +281,8 @@ class _Launch:
             now = time.monotonic()
             if now > deadline:
                 deadline = self._time_is_up(now)
+            if self._ended_by and self._plan.warm and not self._heard:
+                return  # the host still imports torch; it will find the link closed
             if now > ask_again and not self._plan.warm:
                 self._send(who=True)
                 ask_again = now + 0.5
@@ -311,6 +314,7 @@ class _Launch:
             piece = b""
         if not piece:
             raise CannotRun("the launch's guard was killed; its processes went with it")
+        self._heard = True
         *lines, self._buffer = (self._buffer + piece).split(b"\n")
         for line in lines:
             self._note(json.loads(line))
@@ -328,6 +332,7 @@ class _Launch:
             lane.state = runs._final_state(lane.exit_code, False)
             self._observed.deaths.append((run.elapsed_s, lane.rank, lane.exit_code))
         elif lane.pid != message["pid"]:
+            self._observed.started.add(lane.rank)
             lane.attempt += lane.pid is not None
             lane.pid, lane.state, lane.exit_code = message["pid"], "running", None
             run.state = "running"

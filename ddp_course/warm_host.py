@@ -105,7 +105,7 @@ def _supervise(link: socket.socket) -> int:
     """One launch: fork its agent, fork a rank for each shim that connects, then clean up."""
     guard.die_with_parent()
     os.setsid()
-    request = json.loads(_read_line(link))
+    request = _read_request(link)
     folder = tempfile.mkdtemp(prefix="")  # in the host's own, which its guard removes
     status = _Launch(link, {**request["env"], "TMPDIR": folder}).run(request)
     shutil.rmtree(folder, ignore_errors=True)
@@ -345,14 +345,24 @@ def same_user(connection: socket.socket) -> bool:
     return bool(struct.unpack("3i", peer)[1] == os.getuid())
 
 
-def _read_line(connection: socket.socket) -> bytes:
-    data = b""
-    while not data.endswith(b"\n"):
-        piece = connection.recv(65536)
+def _read_request(link: socket.socket) -> dict[str, Any]:
+    """The launch that is asked for; ends the process if the caller has changed its mind since."""
+    line, early = b"", b""
+    while b"\n" not in line:
+        piece = link.recv(65536)
         if not piece:
-            os._exit(0)  # the caller changed its mind
-        data += piece
-    return data
+            os._exit(0)
+        line += piece
+    line, _, early = line.partition(b"\n")
+    link.setblocking(False)  # while torch was imported it may have asked to stop, or gone
+    with contextlib.suppress(BlockingIOError):
+        while piece := link.recv(65536):
+            early += piece
+        os._exit(0)
+    link.setblocking(True)
+    if b'"stop"' in early:
+        os._exit(0)
+    return dict(json.loads(line))
 
 
 def _unpack(request: bytes) -> tuple[str, list[str], dict[str, str]]:
