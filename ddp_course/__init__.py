@@ -13,6 +13,7 @@ from typing import Any
 
 _HOME = {
     "Run": "ddp_course.runs",
+    "bars": "ddp_course.views.bars",
     "check": "ddp_course.checks",
     "doctor": "ddp_course.machine",
     "explore": "ddp_course.views.explore",

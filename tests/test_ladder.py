@@ -14,7 +14,7 @@ RUNGS = [
     ("train_one_process", "average_by_hand", 9, 0),
     ("average_by_hand", "train_ddp", 2, 3),
     ("train_ddp", "train_digits", 17, 7),
-    ("train_ddp", "overlap_buckets", 40, 28),
+    ("train_ddp", "overlap_buckets", 40, 29),
 ]
 
 

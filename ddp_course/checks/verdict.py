@@ -105,9 +105,6 @@ class Verdict:
             ],
         }
 
-    def __repr__(self) -> str:
-        return f"<Verdict {self.summary}>"
-
     def __str__(self) -> str:
         parts = [self.summary]
         shown = self._first_open()
@@ -118,6 +115,8 @@ class Verdict:
         if self.command:
             parts += ["", f"your file: {self.file}", f"$ {self.command}"]
         return "\n".join([*parts, self.note])
+
+    __repr__ = __str__
 
     def _first_open(self) -> Result | None:
         return next((one for one in self.results if one.status != "pass"), None)

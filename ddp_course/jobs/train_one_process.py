@@ -26,6 +26,7 @@ parser.add_argument("--seed", type=int, default=0, help="for the weights and the
 def main() -> None:
     args = parser.parse_args()
     place = my_place()
+    torch.set_num_threads(1)  # the model is tiny: more threads would cost more than they save
 
     torch.manual_seed(args.seed)
     images = torch.randn(480, 1, 8, 8)  # as large as the handwritten digits of a later rung

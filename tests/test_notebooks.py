@@ -1,0 +1,163 @@
+"""Every lesson runs to the bottom, as given and with the solutions, and its cells stay small."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+from ddp_course import catalogue
+from ddp_course.checks.judge import EXERCISES
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = sorted((ROOT / "notebooks" / "src").glob("*.py"))
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+LESSONS = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+
+
+def code_cells(path: Path) -> list[Any]:
+    return [c for c in nbformat.read(path, as_version=4).cells if c.cell_type == "code"]
+
+
+def prose(path: Path) -> str:
+    cells = nbformat.read(path, as_version=4).cells
+    return "\n".join(c.source for c in cells if c.cell_type == "markdown")
+
+
+def is_job_cell(source: str) -> bool:
+    return source.startswith("%%job ")
+
+
+@LESSONS
+def test_cells_hold_no_logic(path: Path) -> None:
+    for cell in code_cells(path):
+        if is_job_cell(cell.source):
+            continue
+        for node in ast.walk(ast.parse(cell.source)):  # also refuses `!ls` and `%magic`
+            assert not isinstance(
+                node,
+                ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda | ast.For
+                | ast.While | ast.If | ast.Try | ast.With | ast.ListComp | ast.SetComp
+                | ast.DictComp | ast.GeneratorExp,
+            ), f"logic in a cell: {cell.source}"  # fmt: skip
+        statements = ast.parse(cell.source).body
+        assert len(statements) <= 3, cell.source
+        assert cell.outputs == [] and cell.execution_count is None
+
+
+@LESSONS
+def test_cells_use_public_names_only(path: Path) -> None:
+    allowed = {"ddp_course", "numpy", "time"}
+    for cell in code_cells(path):
+        if is_job_cell(cell.source):
+            continue
+        for node in ast.walk(ast.parse(cell.source)):
+            if isinstance(node, ast.Import):
+                assert {name.name for name in node.names} <= allowed
+            if isinstance(node, ast.ImportFrom):
+                assert node.module in allowed
+            assert not (isinstance(node, ast.Attribute) and node.attr.startswith("_"))
+
+
+@LESSONS
+def test_a_lesson_says_what_it_is(path: Path) -> None:
+    text = prose(path)
+    first = text.split("\n## ")[0]
+    for word in ("| **do** |", "| **learn** |", "| **need** |", "| **minutes** |"):
+        assert word in first, f"the first screen lacks {word}"
+    assert any(cell.source == "doctor()" for cell in code_cells(path)[:2])
+    for wanted in ("## What would have gone wrong?", "**On your cluster.**", "**Sources.**"):
+        assert wanted in text
+    headings = re.findall(r"^## (.+)$", text, re.MULTILINE)
+    assert all(heading.endswith("?") for heading in headings), headings
+    assert "(glossary.md)" in text
+
+
+@LESSONS
+def test_links_lead_somewhere(path: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", prose(path)):
+        assert target.startswith("https://") or (path.parent / target).exists(), target
+
+
+@LESSONS
+def test_every_prediction_is_revealed(path: Path) -> None:
+    sources = [cell.source for cell in code_cells(path)]
+    asked = [i for i, s in enumerate(sources) if "guess = predict(" in s]
+    revealed = [i for i, s in enumerate(sources) if "guess.reveal(" in s]
+    assert len(asked) == len(revealed)
+    assert all(a < r for a, r in zip(asked, revealed, strict=True))
+    assert all(r < a for r, a in zip(revealed, asked[1:], strict=False))
+
+
+def test_every_job_is_in_a_lesson() -> None:
+    text = "\n".join(path.read_text() for path in SOURCES)
+    for job in catalogue.names():
+        assert f'"{job}"' in text, f"no lesson uses {job}"
+
+
+@pytest.fixture
+def lesson_folder(tmp_path: Path) -> Iterator[Path]:
+    """A copy of the notebooks, so that a cell's job does not land among the sources."""
+    folder = tmp_path / "notebooks"
+    shutil.copytree(ROOT / "notebooks", folder, ignore=shutil.ignore_patterns("*.py", "src"))
+    yield folder
+
+
+def execute(path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, exercises: str) -> list[Any]:
+    """The executed code cells. Any cell that raises ends the test."""
+    monkeypatch.setenv("DDP_COURSE_HEADLESS", "1")
+    monkeypatch.setenv("DDP_COURSE_EXERCISES", exercises)
+    notebook = nbformat.read(path, as_version=4)
+    client = NotebookClient(
+        notebook,
+        timeout=250,
+        kernel_name="python3",
+        extra_arguments=["--log-level=ERROR"],
+        resources={"metadata": {"path": str(folder)}},
+    )
+    client.execute(env=dict(os.environ))
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def text_of(cell: Any) -> str:
+    """Everything that a cell showed, printed or displayed, as text."""
+    parts = []
+    for output in cell.outputs:
+        assert output.output_type != "error", "\n".join(output.traceback)
+        parts.append(output.get("text", ""))
+        parts += [str(value) for kind, value in output.get("data", {}).items() if "text" in kind]
+    return "\n".join(parts)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("exercises", "word"), [("exercises", "not yet"), ("solutions", "passed")])
+@LESSONS
+def test_run_all(
+    path: Path, exercises: str, word: str, lesson_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cells = execute(path, lesson_folder, monkeypatch, exercises)
+    verdicts = [cell for cell in cells if cell.source.startswith("check(")]
+    assert verdicts
+    for cell in verdicts:
+        name = ast.literal_eval(cell.source.removeprefix("check"))
+        assert f"{name} {EXERCISES[name].title}: {word}," in text_of(cell)
+    for cell in cells:
+        said = text_of(cell)
+        if "guess.reveal(" in cell.source:
+            assert "this run" in said, f"{cell.source}\n{said}"
+        assert "Traceback" not in said or "FAILED" in said or "First failure" in said, said
+
+
+def test_the_notebooks_are_json_without_outputs() -> None:
+    for path in NOTEBOOKS:
+        cells = json.loads(path.read_text())["cells"]
+        assert all(not cell.get("outputs") for cell in cells)
