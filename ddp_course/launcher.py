@@ -18,6 +18,7 @@ import shlex
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -191,6 +192,7 @@ class _Launch:
         self._exit: int | None = None
         self._give_up_s = math.inf
         self._link: socket.socket | None = None
+        self._guard: subprocess.Popen[bytes] | None = None  # of a plain launch
         self._buffer = b""
         self._heard = False  # whether a supervisor or guard has said anything
         self._news = False  # something changed outside the launcher's thread
@@ -214,6 +216,9 @@ class _Launch:
         finally:
             if self._link is not None:
                 self._link.close()
+            if self._guard is not None:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._guard.wait(5)
         try:
             run._poll(last=True)
             self._finish(error)
@@ -261,7 +266,9 @@ class _Launch:
             torchrun = [sys.executable, "-m", "torch.distributed.run", *plan.torchrun_args]
             command = [*torchrun, str(plan.script), *plan.words]
             with open(log, "wb") as output:
-                _, link = guard.start(command, kind="launch", env=env, cwd=plan.cwd, output=output)
+                self._guard, link = guard.start(
+                    command, kind="launch", env=env, cwd=plan.cwd, output=output
+                )
         with self._lock:
             self._link = link
             if self._ended_by:
