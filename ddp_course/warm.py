@@ -7,6 +7,7 @@ for a launch whose environment differs in what Python or torch read while they a
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import socket
@@ -123,6 +124,9 @@ def close() -> None:
         if _host is not None:
             _host.close()
             _host = None
+
+
+atexit.register(close)
 
 
 def signature(env: Mapping[str, str]) -> tuple[Any, ...]:
