@@ -29,8 +29,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for add in (_add_doctor, _add_prepare, _add_run, _add_check):
         add(commands)
-    given = parser.parse_args(arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    end = words.index("--") if "--" in words else len(words)
+    given = parser.parse_args(words[:end])
+    given.flags = words[end + 1 :]
     command: Command = given.command
+    if given.flags and command is not _run:
+        parser.error("only `run` passes what follows -- on to a job")
     try:
         return command(given)
     except CourseError as error:
@@ -100,7 +105,7 @@ def _add_run(commands: Any) -> None:
     parser.add_argument("--limit", type=float, default=60, metavar="S", help="seconds (default 60)")
     parser.add_argument("--trace", action="store_true", help="profile the steps")
     parser.add_argument("--cold", action="store_true", help="a plain torchrun, no warm start")
-    parser.add_argument("flags", nargs="*", metavar="-- FLAGS", help="flags of the job itself")
+    parser.epilog = "What follows -- goes to the job: run overlap_buckets -- --bucket-mb 1"
     parser.set_defaults(command=_run)
 
 

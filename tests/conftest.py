@@ -6,12 +6,15 @@ needs("chromium")     mark a test that needs a system tool. Without the tool it 
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import psutil
 import pytest
@@ -33,24 +36,35 @@ TOOLS = {
 }
 
 
-def find_tool(tool: str) -> str | None:
+def find_tool(name: str) -> str | None:
     """The path of a system tool, or None."""
-    names, _ = TOOLS[tool]
-    return next((path for name in names if (path := shutil.which(name))), None)
+    paths = map(shutil.which, TOOLS[name][0])
+    return next(filter(None, paths), None)
 
 
-def needs(tool: str) -> pytest.MarkDecorator:
+def needs(name: str) -> pytest.MarkDecorator:
     """Mark a test, or a module by `pytestmark`, that needs a system tool from TOOLS."""
-    if tool not in TOOLS:
-        raise ValueError(f"no tool {tool!r} in tests/conftest.py; it has {', '.join(TOOLS)}")
-    return pytest.mark.needs(tool)
+    if name not in TOOLS:
+        raise ValueError(f"no tool {name!r} in tests/conftest.py; it has {', '.join(TOOLS)}")
+    return pytest.mark.needs(name)
+
+
+def tool(name: str, root: Path = ROOT) -> ModuleType:
+    """One of our own programs in tools/, imported as a module."""
+    spec = importlib.util.spec_from_file_location(name, root / "tools" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     for mark in item.iter_markers("needs"):
-        tool = str(mark.args[0])
-        if find_tool(tool) is None:
-            reason = f"{tool} is not installed; to run it: {TOOLS[tool][1]}"
+        name = str(mark.args[0])
+        if find_tool(name) is None:
+            reason = f"{name} is not installed; to run it: {TOOLS[name][1]}"
             if UNDER_CI:
                 pytest.fail(reason, pytrace=False)
             pytest.skip(reason)
@@ -79,6 +93,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def nothing_left_behind() -> Iterator[None]:
     """Fail the session if a process that a test started outlives all tests."""
     yield
+    if warm := sys.modules.get("ddp_course.warm"):
+        warm.close()  # it lives as long as its kernel, and that is this process
     deadline = time.monotonic() + 10
     while (left := _alive()) and time.monotonic() < deadline:
         time.sleep(0.1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import json
 import os
 import shutil
@@ -15,7 +14,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, tool
 
 # Answers as an interpreter does to what install.py asks of it. Its pip does what $FAKE_PIP says.
 FAKE = """#!{real} -ES
@@ -30,9 +29,13 @@ given = sys.argv[1:]
 def modules():
     return {{name: os.path.join(HERE, "lib", name) for name in MODULES}}
 
-if given[0] == "-c" and "calcsize" in given[1]:
+if given[0] == "tools/install.py":
+    os.execv({real!r}, [{real!r}, *given])
+elif given[0].endswith(".py") or given[:2] == ["-m", "pytest"]:
+    print("ran", *given)
+elif given[0] == "-c" and "calcsize" in given[1]:
     print(VERSION, 64, LACKS)
-elif given[0] == "-c":
+elif given[0] == "-c" and "find_spec" in given[1]:
     found = modules()
     print(json.dumps({{n: found[n] if os.path.exists(found[n]) else None for n in given[2:]}}))
 elif given[:2] == ["-m", "venv"]:
@@ -342,12 +345,7 @@ def test_two_at_once_wait_for_each_other(project: Project) -> None:
 
 @pytest.fixture
 def installer(project: Project) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("install", project.root / "tools/install.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return tool("install", project.root)
 
 
 @pytest.mark.parametrize(
@@ -427,6 +425,35 @@ def test_make_setup_installs_and_nothing_else(project: Project) -> None:
     assert code == 0
     assert "'.venv-python3.13-torch2.15.0', '--python', '/opt/python3.13'" in said
     assert said.rstrip().endswith("'--torch', '2.15.0', '--cpu', '1']")
+
+
+@pytest.mark.parametrize(
+    ("target", "ran", "dev"),
+    [
+        ("lab", "tools/lab.py", False),
+        ("test", "-m pytest", True),
+        ("course", "tools/course.py", True),
+        ("bench", "tools/bench.py", True),
+        ("notebooks", "tools/build_notebooks.py", True),
+    ],
+)
+def test_make_installs_what_a_target_needs_and_runs_it(
+    project: Project, target: str, ran: str, dev: bool
+) -> None:
+    project.has_python("python3", "3.12.1")
+    code, said = make(project, target, "ARGS=-k x")
+    assert code == 0
+    assert said.endswith(f"\nran {ran} -k x\n")
+    assert ("-e .[dev]" in project.calls()[0]) == dev
+    assert make(project, target) == (0, f"ran {ran}\n")
+
+
+def test_make_stops_where_the_installation_failed(project: Project) -> None:
+    project.has_python("python3", "3.9.18")
+    code, said = make(project, "lab")
+    assert code != 0
+    assert "the course needs Python 3.11, 3.12 or 3.13" in said
+    assert "ran tools/lab.py" not in said
 
 
 def test_make_without_any_python_says_so(project: Project) -> None:

@@ -8,17 +8,22 @@ import webbrowser
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-FIRST = ROOT / "notebooks" / "00_start_here.ipynb"
+FIRST = "notebooks/00_start_here.ipynb"
 
 
 def command(*, uid: int, browser: bool) -> list[str]:
     """The command that starts JupyterLab; it picks a free port itself."""
-    flags = ["--ServerApp.ip=127.0.0.1", f"--ServerApp.root_dir={ROOT}", "--log-level=WARN"]
+    flags = [
+        "--ServerApp.ip=127.0.0.1",
+        f"--ServerApp.root_dir={ROOT}",
+        f"--LabApp.default_url=/lab/tree/{FIRST}",
+        "--log-level=WARN",
+    ]
     if uid == 0:
         flags.append("--allow-root")
     if not browser:
         flags.append("--no-browser")
-    return [sys.executable, "-m", "jupyterlab", str(FIRST), *flags]
+    return [sys.executable, "-m", "jupyterlab", *flags]
 
 
 def environment() -> dict[str, str]:
