@@ -409,11 +409,11 @@ def _print_while_running(run: Run) -> None:
     try:
         while True:
             done = run._finished.wait(_POLL_S)
-            lines = run._record.lines
-            for line in lines[shown:]:
+            fresh = run._record.lines[shown:]  # one look: the launcher's thread goes on adding
+            for line in fresh:
                 if line.rank is not None and line.t_s <= run.dump_s:
                     _say(f"[rank {line.rank}] {line.text}")
-            shown = len(lines)
+            shown += len(fresh)
             if done:
                 break
     except BaseException:

@@ -8,6 +8,7 @@ import re
 import shlex
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -17,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from ddp_course import catalogue
+from ddp_course import catalogue, launcher
 from ddp_course.launcher import launch
 from ddp_course.runs import Run
 from ddp_course.views.timeline import timeline
@@ -306,3 +307,19 @@ def test_the_docstrings_command_runs_in_a_shell(job: str) -> None:
     )
     assert (done.returncode != 0) is (job in FAILING), done.stderr
     assert "[rank 0]" in done.stdout, "log() prints where no run folder is"
+
+
+def test_a_blocking_launch_prints_every_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a slow terminal, too: lines that come while others are printed are not lost."""
+    printed: list[str] = []
+
+    def slow_terminal(text: str) -> None:
+        time.sleep(0.005)
+        printed.append(text)
+
+    monkeypatch.setattr(launcher, "_say", slow_terminal)
+    run = launch("hello_ranks", ranks=2, steps=60, pause_ms=5.0, wait=True)
+    for rank in range(2):
+        said = [text for text in printed if text.startswith(f"[rank {rank}]")]
+        assert said == [f"[rank {rank}] {text}" for text in run.lines_of(rank, "stdout")]
+        assert len(said) == 61
