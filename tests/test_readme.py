@@ -47,10 +47,10 @@ RUN = sorted(
 )
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_every_command_is_run(page: str) -> None:
-    assert commands(page), "the page has commands"
-    unknown = [command for command in commands(page) if command not in [*PROVEN, *RUN]]
+@pytest.mark.parametrize("document", PAGES)
+def test_every_command_is_run(document: str) -> None:
+    assert commands(document), "the page has commands"
+    unknown = [command for command in commands(document) if command not in [*PROVEN, *RUN]]
     assert unknown == [], "no test runs these"
 
 
@@ -75,17 +75,17 @@ def test_our_own_commands_do_what_the_readme_says(command: str) -> None:
     assert "Traceback" not in ended.stderr
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_links_and_pictures_resolve(page: str) -> None:
-    text = (ROOT / page).read_text()
+@pytest.mark.parametrize("document", PAGES)
+def test_links_and_pictures_resolve(document: str) -> None:
+    text = (ROOT / document).read_text()
     links = [link for link in re.findall(r"\]\(([^)]+)\)", text) if "://" not in link]
     assert [link for link in links if not (ROOT / link).is_file()] == []
     assert "![" not in text.replace("![The live", "").replace("![A time", ""), "alt text is there"
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_files_named_in_sentences_exist(page: str) -> None:
-    names = re.findall(r"`([\w.]+/[\w./]*)`", (ROOT / page).read_text())
+@pytest.mark.parametrize("document", PAGES)
+def test_files_named_in_sentences_exist(document: str) -> None:
+    names = re.findall(r"`([\w.]+/[\w./]*)`", (ROOT / document).read_text())
     made = ("build/", "notebooks/NN", "notebooks/src/NN", ".venv/")
     assert [n for n in names if not n.startswith(made) and not (ROOT / n).exists()] == []
 
