@@ -135,7 +135,9 @@ def bench_launch(rounds: int) -> None:
     for name, times in taken.items():
         show(name, times, "s")
         print(f"{'':28}{statistics.median(times) / base:8.3f} of plain torchrun")
-    ratios = [a / b for a, b in zip(taken["warm launch"], taken["bare fork of the ranks"])]
+    ratios = [
+        a / b for a, b in zip(taken["warm launch"], taken["bare fork of the ranks"], strict=True)
+    ]
     print(f"warm launch / bare fork, pair by pair: median {statistics.median(ratios):.2f}")
 
 
@@ -189,7 +191,7 @@ def bench_step(rounds: int) -> None:
     warm.close()
     for name, times in {"plain torchrun": plain, "launched": untraced, "traced": traced}.items():
         show(f"step, {name}", times, "ms")
-        ratios = [a / b for a, b in zip(times, plain)]
+        ratios = [a / b for a, b in zip(times, plain, strict=True)]
         print(f"{'':28}{statistics.median(ratios):8.3f} of plain torchrun")
 
 
