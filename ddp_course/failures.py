@@ -23,6 +23,7 @@ _FOLLOWED = re.compile(
 )
 _TABLE_ROW = re.compile(r"rank\s+: (\d+) \(local_rank: \d+\)\s+exitcode\s+: (-?\d+) \(pid")
 _EXCEPTION = re.compile(r"[\w.]+(Error|Exception|Interrupt|Exit)\b")
+_THREAD = re.compile(r"(Current thread|Thread) 0x[0-9a-f]+.* \(most recent call first\):")
 _FRAME = re.compile(r'  File "(?P<file>.+)", line (?P<line>\d+) in (?P<function>.+)')
 _PREFIX = re.compile(r"\[rank\d+\]: ")  # torch puts it before each line of a traceback
 _ABORT_AT_EXIT = "terminate called without an active exception"
@@ -165,16 +166,24 @@ def _agent_said(texts: Sequence[str]) -> str:
     return "torchrun itself: " + (errors[-1] if errors else "it ended without naming a rank")
 
 
+def _stacks(texts: Sequence[str]) -> list[list[re.Match[str]]]:
+    """Each thread's frames, the thread that met the signal first, as faulthandler prints them."""
+    stacks: list[list[re.Match[str]]] = []
+    for text in texts:
+        if _THREAD.match(text):
+            stacks.append([])
+        elif stacks and (frame := _FRAME.match(text)):
+            stacks[-1].append(frame)
+    current = [i for i, text in enumerate(filter(_THREAD.match, texts)) if text[0] == "C"]
+    return [stacks[i] for i in current] + [s for i, s in enumerate(stacks) if i not in current]
+
+
 def _where(lines: Sequence[Line], rank: int, script: Path) -> str:
     """From the stack that faulthandler printed (most recent call first), one phrase."""
-    texts = [line.text for line in _stderr(lines, rank)]
-    starts = [i for i, text in enumerate(texts) if text.startswith("Current thread")]
-    frames = []
-    for text in texts[starts[-1] + 1 :] if starts else []:
-        frame = _FRAME.match(text)
-        if frame is None:
-            break
-        frames.append(frame)
+    stacks = _stacks([line.text for line in _stderr(lines, rank)])
+    # The signal may have met any thread: Gloo's, a DataLoader's. Ask the one that runs the script.
+    running = (stack for stack in stacks if any(Path(f["file"]) == script for f in stack))
+    frames = next(running, stacks[0] if stacks else [])
     if not frames:
         return "somewhere that left no stack (it ended before, or did not answer)"
     inner = frames[0]
