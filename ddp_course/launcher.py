@@ -33,6 +33,7 @@ from ddp_course.runs import Control, Run
 
 MAX_RANKS = 128
 _POLL_S = 0.04  # how often a live run's files are read: well below the 0.2 s that a reader notices
+_START_S = 120.0  # for a new warm host to import torch, on a busy machine
 _DUMP_S = 1.0  # for the ranks to write their stacks before the end
 _BYTES_PER_RANK = {"warm": 130 << 20, "plain": 500 << 20}  # measured with torch 2.14 on Linux
 
@@ -64,8 +65,8 @@ def launch(
     job       a job's name, the name of a cell saved by %%job, or a path to any .py file
     ranks     processes, 1 to 128 (torchrun's --nproc-per-node)
     trace     profile the steps that the job marks with report.traced()
-    limit_s   seconds until the run is ended with every rank's stack; a collective's own time-out is
-              half of it
+    limit_s   seconds until the run is ended with every rank's stack (the first start of a warm
+              host is not counted); a collective's own time-out is half of it
     restarts  torchrun's --max-restarts
     warm      False: a plain torchrun, as a shell would start it
     env       environment variables for this run
@@ -276,7 +277,9 @@ class _Launch:
 
     def _listen(self) -> None:
         assert self._link is not None
-        run, deadline = self._run, time.monotonic() + self._plan.limit_s
+        run, plan = self._run, self._plan
+        starting = plan.warm  # the limit is the job's; a host that imports torch has its own
+        deadline = time.monotonic() + max(plan.limit_s, _START_S * starting)
         ask_again = time.monotonic() + 0.5
         waiter = select.poll()  # select() itself refuses descriptors above 1023
         waiter.register(self._link, select.POLLIN)
@@ -286,11 +289,13 @@ class _Launch:
                 self._news = False
                 run._changed()
             now = time.monotonic()
+            if starting and self._heard:
+                starting, deadline = False, now + plan.limit_s
             if now > deadline:
                 deadline = self._time_is_up(now)
-            if self._ended_by and self._plan.warm and not self._heard:
+            if self._ended_by and plan.warm and not self._heard:
                 return  # the host still imports torch; it will find the link closed
-            if now > ask_again and not self._plan.warm:
+            if now > ask_again and not plan.warm:
                 self._send(who=True)
                 ask_again = now + 0.5
             if now > self._give_up_s:
