@@ -5,6 +5,7 @@ python tools/pictures.py
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 import tempfile
@@ -25,8 +26,8 @@ from playwright.sync_api import Locator, Page, expect, sync_playwright
 DOCS = ROOT / "docs"
 CELLS = ["from ddp_course import launch, timeline"]
 WARM_UP = "launch('overlap_buckets', ranks=1).wait();"
-MANY_STEPS = "run = launch('train_ddp', ranks=4, epochs=40)"
-TRACED = "timeline(launch('overlap_buckets', ranks=4, trace=True))"
+MANY_STEPS = "run = launch('hello_ranks', ranks=4, steps=100, pause_ms=50)"
+TRACED = "timeline(launch('overlap_buckets', ranks=2, trace=True))"
 
 
 def main() -> None:
@@ -51,7 +52,8 @@ def main() -> None:
 def take_panel(page: Page) -> None:
     panel = add_and_run(page, MANY_STEPS).locator(".ddpc-panel")
     lanes = panel.locator(".ddpc-lane")
-    expect(lanes.filter(has_text="loss")).to_have_count(4, timeout=SLOW_MS)
+    some_way = re.compile(r"step [3-9]\d: I gave")
+    expect(lanes.filter(has_text=some_way)).to_have_count(4, timeout=SLOW_MS)
     panel.get_by_role("button", name="pause").nth(2).click()
     expect(lanes.nth(2)).to_contain_text("paused", timeout=SLOW_MS)
     save(panel, "panel")

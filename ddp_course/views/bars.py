@@ -87,7 +87,8 @@ class Bars:
     __repr__ = __str__
 
     def _number(self, value: float) -> str:
-        return f"{value:,.4g} {self.unit}".rstrip() if abs(value) < 1e6 else f"{value:,.0f}"
+        digits = f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+        return f"{digits} {self.unit}".rstrip()
 
 
 def _name(key: int | str) -> str:

@@ -169,7 +169,9 @@ class _Live:
         self._head.value = _head(self._run)
         self._lanes.value = _lanes(self._run, lanes)
         many = _LONG_TAIL if self._more.value else _TAIL
-        self._tail.value = _tail(self._run.tail(many), tall=self._more.value)
+        lines = self._run.tail(_LONG_TAIL)
+        self._tail.value = _tail(lines[-many:], tall=self._more.value)
+        self._more.layout.display = "none" if len(lines) <= _TAIL else ""
         self._stop.disabled = self._run.done
         for row in self._rows:
             row.update({lane.rank: lane.state for lane in lanes})
