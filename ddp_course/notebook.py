@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import importlib.util
 import os
 import re
@@ -102,23 +103,24 @@ def _start_host() -> None:
 
 
 def _show(run: Run) -> None:
-    from IPython.display import display
-
     from ddp_course.views import panel
 
-    display(panel.show(run))
+    _ipython_display().display(panel.show(run))
 
 
 def _show_again(run: Run) -> None:
     """A Run that ends a cell: shown unless launch has just shown it in this very cell."""
-    from IPython.display import HTML, display
-
     if run.shown_in is launcher.cell:
         return
     if launcher.in_background and not run.done:
         _show(run)
     else:
-        display(HTML(run._repr_html_()), metadata={})
+        ipython = _ipython_display()
+        ipython.display(ipython.HTML(run._repr_html_()))
+
+
+def _ipython_display() -> Any:
+    return importlib.import_module("IPython.display")  # it has no types
 
 
 def _stop_runs_on_interrupt(kernel: Any) -> None:
