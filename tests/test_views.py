@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import ipywidgets
 import pytest
 from test_traces import bucket, step, write
 
@@ -201,6 +202,17 @@ def test_many_ranks_share_one_row_of_buttons(tmp_path: Path) -> None:
     live.update()
     buttons(live)["rank 63: SIGKILL"].click()
     assert run.calls == [("kill", 63)]
+
+
+def test_a_closed_panel_leaves_no_widget(run: FakeRun) -> None:
+    def alive() -> int:
+        return len(ipywidgets.widgets.widget._instances)
+
+    before = alive()
+    live = panel._Live(run, threading.Event())  # type: ignore[arg-type]
+    assert alive() > before + 20
+    live.close()
+    assert alive() == before
 
 
 # The timeline

@@ -19,7 +19,7 @@ _CONTEXT = 2  # unchanged lines around a change
 def show_job(job: str | Path) -> JobText:
     """The script of a job, coloured. Raises BadArgument, naming the jobs that there are."""
     path = find_job(job)
-    return JobText(path.stem, path.read_text(errors="replace"))
+    return JobText(path.stem, path.read_text(encoding="utf-8", errors="replace"))
 
 
 def show_diff(job_a: str | Path, job_b: str | Path) -> Diff:

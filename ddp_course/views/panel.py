@@ -178,7 +178,9 @@ class _Live:
 
     def close(self) -> None:
         for widget in _with_children(self.box):
-            widget.close()
+            for part in (widget, widget.layout, getattr(widget, "style", None)):
+                if part is not None:
+                    part.close()
 
 
 class _RankButtons:
@@ -209,9 +211,8 @@ class _RankButtons:
 
 
 def _with_children(widget: Any) -> list[Any]:
-    return [w for child in getattr(widget, "children", ()) for w in _with_children(child)] + [
-        widget
-    ]
+    inside = [w for child in getattr(widget, "children", ()) for w in _with_children(child)]
+    return [*inside, widget]
 
 
 def live_html(run: Run) -> str:
