@@ -5,6 +5,7 @@ python tools/pictures.py
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import sys
@@ -56,8 +57,18 @@ def take_panel(page: Page) -> None:
     expect(lanes.filter(has_text=some_way)).to_have_count(4, timeout=SLOW_MS)
     panel.get_by_role("button", name="pause").nth(2).click()
     expect(lanes.nth(2)).to_contain_text("paused", timeout=SLOW_MS)
+    page.add_style_tag(content=elsewhere(panel.locator(".ddpc-command")))
     save(panel, "panel")
     panel.get_by_role("button", name="Stop").click()
+
+
+def elsewhere(command: Locator) -> str:
+    """A style that shows the command as it would be for a project in the home folder."""
+    words = (command.get_attribute("title") or "").replace(str(ROOT), "~/ddp-course")
+    return (
+        "code.ddpc-command.ddpc-command { font-size: 0; }"
+        f"code.ddpc-command::after {{ content: {json.dumps(words)}; font-size: 11px; }}"
+    )
 
 
 def take_timeline(page: Page) -> None:
@@ -68,6 +79,7 @@ def take_timeline(page: Page) -> None:
 
 def save(shown: Locator, name: str) -> None:
     shown.scroll_into_view_if_needed()
+    shown.page.mouse.move(0, 0)
     path = DOCS / f"{name}.png"
     shown.screenshot(path=path)
     sys.stdout.write(f"{path.relative_to(ROOT)}: {path.stat().st_size / 1000:.0f} kB\n")

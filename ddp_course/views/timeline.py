@@ -276,7 +276,7 @@ class _Band:
             f"{c.op} {index + 1}{size}: waited {c.waiting_ms:.2f} ms, moved {c.transfer_ms:.2f} ms"
         )
         x, _, whole = self._place(c.start_ns, c.end_ns, y)
-        whole -= min(0.8, whole / 4)  # neighbours stay apart
+        whole -= min(2.0, whole / 4)  # neighbours stay apart
         _, _, waited = self._place(c.start_ns, c.arrived_ns, y)
         return svg.box(x, y, whole, _LANE, f"url(#{hatch})", stroke=self.colour, tip=tip) + svg.box(
             x + waited, y, whole - waited, _LANE, self.colour, tip=tip
