@@ -32,6 +32,7 @@ from ddp_course.errors import BadArgument, CannotRun, CourseError
 from ddp_course.runs import Control, Run
 
 MAX_RANKS = 128
+_HOSTS = 2  # warm hosts that are tried before a launch is given up
 _POLL_S = 0.04  # how often a live run's files are read: well below the 0.2 s that a reader notices
 _START_S = 120.0  # for a new warm host to import torch, on a busy machine
 _DUMP_S = 1.0  # for the ranks to write their stacks before the end
@@ -183,6 +184,10 @@ class _Plan:
             raise runs.no_room(folder.parent, error) from error
 
 
+class _NotTaken(Exception):
+    """The warm host has gone before it took the launch; another one may."""
+
+
 class _Launch:
     """One launch under way, in the launcher's thread."""
 
@@ -208,8 +213,7 @@ class _Launch:
         error = ""
         try:
             if not self._ended_by:
-                self._start()
-                self._listen()
+                self._carry_out()
         except (OSError, CourseError) as problem:
             error = str(problem)
         except Exception as problem:
@@ -247,6 +251,16 @@ class _Launch:
             elif number == signal.SIGKILL:
                 self._observed.killed[rank] = number
         self._news = True
+
+    def _carry_out(self) -> None:
+        for _ in range(_HOSTS):
+            try:
+                self._start()
+                self._listen()
+                return
+            except _NotTaken:
+                warm_start.close()
+        raise warm_start.no_host()
 
     def _start(self) -> None:
         plan, folder = self._plan, self._run.folder
@@ -324,6 +338,8 @@ class _Launch:
             piece = self._link.recv(65536)
         except ConnectionResetError:
             piece = b""
+        if not piece and self._plan.warm and not self._heard:
+            raise _NotTaken
         if not piece:
             raise CannotRun("the launch's guard was killed; its processes went with it")
         self._heard = True

@@ -78,9 +78,13 @@ def traced() -> Iterator[None]:
         yield
         return
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # a CUDA build without a GPU complains otherwise
+    import torch
     from torch.profiler import ProfilerActivity, profile
 
-    with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiler:
+    activities = [ProfilerActivity.CPU]
+    if torch.cuda.is_available():
+        activities.append(ProfilerActivity.CUDA)  # NCCL's kernels; not verified on a GPU
+    with profile(activities=activities, record_shapes=True) as profiler:
         yield
         time.sleep(0.02)  # Gloo's threads close their last event a moment after wait() returns
     profiler.export_chrome_trace(str(Path(folder) / f"trace-{os.environ.get('RANK', '0')}.json"))
@@ -111,9 +115,9 @@ def run_rank(main: Callable[[], object]) -> NoReturn:
         sys.excepthook(type(error), error.with_traceback(own), own)
         code = 1
     finally:
-        for stream in (sys.stdout, sys.stderr):
+        for name in ("stdout", "stderr"):
             with contextlib.suppress(Exception):
-                stream.flush()
+                getattr(sys, name).flush()
     os._exit(code & 0xFF)
 
 

@@ -457,7 +457,7 @@ class Run:
         """One line: how it ended."""
         ended = {"finished": "ok", "failed": "FAILED", "time-out": "TIME-OUT", "stopped": "stopped"}
         how = ended[self.ended] if self.done else self.state
-        return f"{self.job}: {how}, {self.ranks} rank(s), {self.elapsed_s:.2f} s"
+        return f"{self.job}: {how}, {counted(self.ranks)}, {self.elapsed_s:.2f} s"
 
     def __repr__(self) -> str:
         return f"<Run {self.summary()}>"
@@ -504,7 +504,7 @@ class Run:
                     lane.loss = float(loss) if isinstance(loss, int | float) else lane.loss
         fresh = self._record.lines[lines:]
         for line in fresh:
-            if line.rank in self._lanes and line.text.strip():
+            if line.rank in self._lanes and line.text.strip() and line.t_s <= self.dump_s:
                 self._lanes[line.rank].last_line = line.text
         if fresh:
             text = "".join(json.dumps(asdict(line)) + "\n" for line in fresh)
@@ -546,13 +546,22 @@ def exit_text(code: int | None) -> str:
     return f"exit code {code}"
 
 
+def counted(ranks: int) -> str:
+    """ "1 rank", "2 ranks"."""
+    return f"{ranks} rank" + "s" * (ranks != 1)
+
+
+def _heading(failure: Failure) -> str:
+    return "What happened" if failure.rank is None else "First failure"
+
+
 def failure_text(failure: Failure) -> str:
     """A failure as text: what followed first and short, the cause last and whole."""
     parts = [f"  then rank {rank}: {text}" for rank, text in failure.consequences.items()]
     if failure.traceback:
         parts += ["", failure.traceback.rstrip()]
     parts += [f"  rank {rank} was {text}" for rank, text in failure.where.items()]
-    return "\n".join([*parts, "", f"FIRST FAILURE: {failure.what}"]).lstrip("\n")
+    return "\n".join([*parts, "", f"{_heading(failure).upper()}: {failure.what}"]).lstrip("\n")
 
 
 def failure_html(failure: Failure) -> str:
@@ -565,7 +574,7 @@ def failure_html(failure: Failure) -> str:
         )
         count = len(failure.consequences)
         parts.append(
-            f"<details><summary>what followed on {count} rank(s)</summary>{told}</details>"
+            f"<details><summary>what followed on {counted(count)}</summary>{told}</details>"
         )
     if failure.traceback:
         trace = html.escape(failure.traceback.rstrip())
@@ -574,6 +583,6 @@ def failure_html(failure: Failure) -> str:
         where = "\n".join(f"rank {rank} was {text}" for rank, text in failure.where.items())
         parts.append(f"<pre style='white-space:pre-wrap'>{html.escape(where)}</pre>")
     parts.append(
-        f"<div style='font-size:120%'><b>First failure: {html.escape(failure.what)}</b></div>"
+        f"<div style='font-size:120%'><b>{_heading(failure)}: {html.escape(failure.what)}</b></div>"
     )
     return "".join(parts)
