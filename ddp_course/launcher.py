@@ -259,6 +259,8 @@ class _Launch:
                 self._listen()
                 return
             except _NotTaken:
+                assert self._link is not None
+                self._link.close()
                 warm_start.close()
         raise warm_start.no_host()
 

@@ -4,6 +4,7 @@
     with span("forward"): …       a named piece of the step, on the profiler's timeline
     with traced(): …              profile these steps, if the launch asked for a trace
     run_rank(main)                run main() and leave as a rank should
+    my_folder()                   where to leave files, such as checkpoints
 
 The launcher sets DDP_COURSE_RUN to the run's folder; without it `log` prints. It sets
 DDP_COURSE_TRACE=1 for `launch(…, trace=True)`; without it `traced` and `span` cost nothing.
@@ -88,6 +89,19 @@ def traced() -> Iterator[None]:
         yield
         time.sleep(0.02)  # Gloo's threads close their last event a moment after wait() returns
     profiler.export_chrome_trace(str(Path(folder) / f"trace-{os.environ.get('RANK', '0')}.json"))
+
+
+def my_folder() -> Path:
+    """A folder for the job's own files, the same on all ranks of this machine.
+
+    It is the run's folder; in a shell, where there is none, `runs/<script>` where you are.
+    """
+    folder = os.environ.get("DDP_COURSE_RUN")
+    if folder is not None:
+        return Path(folder)
+    shell = Path(os.environ.get("DDP_COURSE_RUNS", "runs")) / Path(sys.argv[0]).stem
+    shell.mkdir(parents=True, exist_ok=True)
+    return shell
 
 
 def run_rank(main: Callable[[], object]) -> NoReturn:

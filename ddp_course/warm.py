@@ -13,6 +13,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -49,8 +50,13 @@ class Host:
             command = [sys.executable, str(_HERE / "warm_host.py"), str(descriptor), str(IDLE_S)]
             # One thread while it imports: OpenBLAS and OpenMP start theirs at import otherwise.
             single = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **_import_env(env)}
+            self._said = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the host
             self._guard, self._link = guard.start(
-                command, kind="host", env={**env, **single}, pass_fds=[descriptor]
+                command,
+                kind="host",
+                env={**env, **single},
+                output=self._said,
+                pass_fds=[descriptor],
             )
 
     @property
@@ -80,10 +86,18 @@ class Host:
             self._guard.wait(5)
         except subprocess.TimeoutExpired:
             self._guard.kill()
+        self._said.close()
+
+    def last_words(self) -> str:
+        """The last line that the host or its guard printed: an error, or nothing."""
+        self._said.seek(0)
+        lines = self._said.read().decode(errors="replace").split("\n")
+        return next((line for line in reversed(lines) if line.strip()), "")
 
 
 _lock = threading.Lock()
 _host: Host | None = None
+_last_words = ""  # of the latest host that was closed
 
 
 def available() -> bool:
@@ -110,18 +124,24 @@ def connect(env: Mapping[str, str], request: Mapping[str, Any]) -> socket.socket
             return host(env).connect(request)
         except OSError:
             close()
-    raise CannotRun(
+    raise no_host()
+
+
+def no_host() -> CannotRun:
+    """The error for a host that ended before it could take a launch."""
+    return CannotRun(
         "The warm host does not start.",
-        cause="torch cannot be imported, or memory is short",
+        cause=_last_words or "memory is short, or it was killed",
         action="run `python -m ddp_course doctor`, or launch(…, warm=False)",
     )
 
 
 def close() -> None:
     """End this process's warm host, if there is one."""
-    global _host
+    global _host, _last_words
     with _lock:
         if _host is not None:
+            _last_words = _host.last_words()
             _host.close()
             _host = None
 

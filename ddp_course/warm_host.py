@@ -277,17 +277,23 @@ def _become(env: dict[str, str], cwd: str, streams: list[int]) -> None:
     os.chdir(cwd)
     tempfile.tempdir = None  # it is TMPDIR's again
     time.tzset()
-    sys.stdin = open(0, closefd=False)  # noqa: SIM115 - open until the process ends
-    sys.stdout = _unbuffered(1, sys.stdout)
-    sys.stderr = _unbuffered(2, sys.stderr)
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
+        stream = _stream(descriptor, f"<{name}>", getattr(sys, name))
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
     if env.get("PYTHONFAULTHANDLER"):
         faulthandler.enable()
 
 
-def _unbuffered(descriptor: int, like: Any) -> Any:
+def _stream(descriptor: int, name: str, like: Any) -> Any:
     """The stream that `python -u` would have opened."""
-    raw = open(descriptor, "wb", buffering=0, closefd=False)  # noqa: SIM115
-    return io.TextIOWrapper(raw, encoding=like.encoding, errors=like.errors, write_through=True)
+    mode = "r" if descriptor == 0 else "w"
+    raw: Any = io.FileIO(descriptor, mode, closefd=False)
+    raw.name = name
+    buffer: Any = io.BufferedReader(raw) if mode == "r" else raw
+    stream: Any = io.TextIOWrapper(buffer, like.encoding, like.errors, write_through=True)
+    stream.mode = mode
+    return stream
 
 
 def _fresh_modules(cwd: str, script: str) -> None:
@@ -306,7 +312,9 @@ def _fresh_state() -> None:
     torch.default_generator.seed()
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed(None)
-    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    threads = int(os.environ.get("OMP_NUM_THREADS", "1"))
+    if threads != torch.get_num_threads():
+        torch.set_num_threads(threads)
     dist.set_debug_level_from_env()  # type: ignore[attr-defined]
     gc.unfreeze()
 
@@ -330,9 +338,9 @@ def _leave(work: Callable[..., object], *arguments: Any) -> NoReturn:
         threading._shutdown()  # type: ignore[attr-defined]
     with contextlib.suppress(BaseException):
         atexit._run_exitfuncs()
-    for stream in (sys.stdout, sys.stderr):
+    for name in ("stdout", "stderr"):
         with contextlib.suppress(Exception):
-            stream.flush()
+            getattr(sys, name).flush()
     if interrupted:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGINT)
