@@ -15,6 +15,7 @@ _HOME = {
     "Run": "ddp_course.runs",
     "bars": "ddp_course.views.bars",
     "check": "ddp_course.checks",
+    "compare": "ddp_course.views.compare",
     "doctor": "ddp_course.machine",
     "explore": "ddp_course.views.explore",
     "launch": "ddp_course.launcher",

@@ -12,7 +12,7 @@ import ipywidgets
 import pytest
 from test_traces import bucket, step, write
 
-from ddp_course import explore, launch, launcher, predict, show_diff, show_job, timeline
+from ddp_course import compare, explore, launch, launcher, predict, show_diff, show_job, timeline
 from ddp_course.errors import BadArgument, NoEvidence
 from ddp_course.runs import Failure, Lane, Line, failure_html
 from ddp_course.views import diff, panel, style, svg
@@ -305,6 +305,24 @@ def test_bars_show_a_number_of_each_rank() -> None:
 
 
 # Diffs
+
+
+def test_runs_are_compared_in_a_table() -> None:
+    two, four = launch("hello_ranks", ranks=2, steps=1), launch("hello_ranks", ranks=4, steps=1)
+    shown = compare({"two <b>": two, "four": four}, "total", "backend", rank=1)
+    assert shown.rows == {"two <b>": (3, "gloo"), "four": (10, "gloo")}
+    assert str(shown).splitlines()[1].split() == ["two", "<b>", "3", "gloo"]
+    assert "<b>" not in shown._repr_html_() and "two &lt;b&gt;" in shown._repr_html_()
+
+
+def test_a_comparison_says_what_is_missing() -> None:
+    two, one = launch("hello_ranks", ranks=2, steps=1), launch("hello_ranks", ranks=1, steps=1)
+    assert compare({"two": two, "one": one}, "total", rank=1).rows["one"] == (None,)
+    assert "–" in str(compare({"two": two, "one": one}, "total", rank=1))
+    with pytest.raises(NoEvidence, match="'nothing'"):
+        compare({"two": two}, "total", "nothing")
+    with pytest.raises(BadArgument, match="nothing to compare"):
+        compare({}, "total")
 
 
 def test_a_diff_shows_what_changed_and_hides_the_rest(tmp_path: Path) -> None:
