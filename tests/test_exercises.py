@@ -20,6 +20,19 @@ ROOT = Path(__file__).resolve().parent.parent
 BEGIN, END = "    # TODO: write from here …\n", "    # … to here"
 EXERCISES = sorted(judging.EXERCISES)
 
+INSIDE = "with nullcontext() if i + 1 == k else model.no_sync():"
+
+
+def loop(*lines: str) -> str:
+    """A loop over ex07's micro-batches with these lines in it."""
+    head = (
+        "k = len(micro_batches)\n"
+        "def mse(x, y, parts):\n    return nn.functional.mse_loss(model(x), y) / parts\n"
+        "for i, (x, y) in enumerate(micro_batches):"
+    )
+    return "\n".join([head, *(f"    {line}" for line in lines)])
+
+
 # exercise, the learner's lines, the mistake's name
 WRONG = [
     ("ex00", "dist.all_reduce(number.clone())", "nothing returned"),
@@ -96,6 +109,54 @@ WRONG = [
         "        dist.all_reduce(p.grad)\n        p.grad /= dist.get_world_size()\n        return",
         "some parameters only",
     ),
+    ("ex07", "model.zero_grad()", "no gradients"),
+    ("ex07", loop("with model.no_sync():", "    mse(x, y, k).backward()"), "never synchronised"),
+    (
+        "ex07",
+        loop(
+            "with nullcontext() if i == 0 else model.no_sync():",
+            "    mse(x, y, k).backward()",
+        ),
+        "synchronised on the first",
+    ),
+    (
+        "ex07",
+        loop(f"{INSIDE}", "    mse(x, y, 1).backward()"),
+        "not divided by the number of micro-batches",
+    ),
+    (
+        "ex07",
+        loop(f"{INSIDE}", "    mse(x, y, k * dist.get_world_size()).backward()"),
+        "divided by the world size, too",
+    ),
+    (
+        "ex07",
+        loop("model.zero_grad()", f"{INSIDE}", "    mse(x, y, k).backward()"),
+        "only the last micro-batch counts",
+    ),
+    (
+        "ex07",
+        loop(f"{INSIDE}", "    mse(x, y, 4).backward()"),
+        "the short window is not divided by its own length",
+    ),
+    (
+        "ex07",
+        "x, y = (torch.cat(parts) for parts in zip(*micro_batches))\n"
+        "nn.functional.mse_loss(model(x), y).backward()",
+        "one backward for the whole window",
+    ),
+    (
+        "ex07",
+        loop("with model.no_sync():", "    mse(x, y, k).backward()")
+        + "\nfor p in model.parameters():\n    dist.all_reduce(p.grad, op=dist.ReduceOp.AVG)",
+        "averaged by hand",
+    ),
+    ("ex07", loop("mse(x, y, k).backward()"), "every micro-batch synchronised"),
+    (
+        "ex07",
+        loop("loss = mse(x, y, k)", f"{INSIDE}", "    loss.backward()"),
+        "forward outside no_sync",
+    ),
 ]
 
 # A second, differently written right answer per exercise.
@@ -107,6 +168,10 @@ RIGHT = {
     "dist.all_reduce(flat, op=dist.ReduceOp.AVG)\n"
     "at = 0\nfor g in gradients:\n    g.copy_(flat[at : at + g.numel()].view_as(g))\n"
     "    at += g.numel()",
+    "ex07": "*others, (x, y) = micro_batches\n"
+    "with model.no_sync():\n    for mine in others:\n"
+    "        nn.functional.mse_loss(model(mine[0]), mine[1]).div(len(micro_batches)).backward()\n"
+    "nn.functional.mse_loss(model(x), y).div(len(micro_batches)).backward()",
 }
 
 

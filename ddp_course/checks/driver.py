@@ -19,6 +19,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+from torch.futures import Future
+from torch.nn.parallel import DistributedDataParallel as DDP
 
 from ddp_course.checks.evidence import Array, Message, pack, split, unpack
 from ddp_course.checks.supervisor import SOCKET
@@ -83,7 +86,38 @@ def drive_ex02(function: Function, inputs: Tensors, device: torch.device) -> Ten
     return outputs
 
 
-DRIVES = {"ex00": drive_ex00, "ex02": drive_ex02}
+def drive_ex07(function: Function, inputs: Tensors, device: torch.device) -> Tensors:
+    module = nn.Linear(4, 2).to(device)
+    for name, parameter in module.named_parameters():
+        parameter.data = torch.tensor(inputs[f"weight/{name}"], device=device)
+    model = DDP(module, device_ids=[device.index] if device.type == "cuda" else None)
+    seen = {"all_reduces": 0, "backwards": 0, "quiet": 0}  # quiet: backwards inside no_sync
+
+    def count(_: object, bucket: dist.GradBucket) -> Future[torch.Tensor]:  # type: ignore[name-defined]
+        seen["all_reduces"] += 1
+        return allreduce_hook(None, bucket)  # type: ignore[arg-type]
+
+    def look(_: torch.Tensor) -> None:
+        seen["backwards"] += 1
+        seen["quiet"] += not model.require_backward_grad_sync
+
+    model.register_comm_hook(None, count)
+    module.bias.register_hook(look)  # type: ignore[no-untyped-call]
+    outputs: Tensors = {}
+    for window in ("long", "short"):
+        x = torch.tensor(inputs[f"x/{window}"], device=device)  # (micro-batches, samples, 4)
+        y = torch.tensor(inputs[f"y/{window}"], device=device)
+        model.zero_grad()
+        seen.update(all_reduces=0, backwards=0, quiet=0)
+        function(model, list(zip(x, y, strict=True)))
+        for name, parameter in module.named_parameters():
+            if parameter.grad is not None:
+                outputs[f"{window}/{name}"] = _array(parameter.grad)
+        outputs |= {f"{window}/{name}": _array(torch.tensor(n)) for name, n in seen.items()}
+    return outputs
+
+
+DRIVES = {"ex00": drive_ex00, "ex02": drive_ex02, "ex07": drive_ex07}
 
 
 def _array(tensor: torch.Tensor) -> Array:

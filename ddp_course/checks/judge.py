@@ -13,7 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
-from ddp_course.checks import ex00_sum_over_ranks, ex02_average_gradients
+from ddp_course.checks import (
+    ex00_sum_over_ranks,
+    ex02_average_gradients,
+    ex07_accumulate_without_syncing,
+)
 from ddp_course.checks.evidence import Array
 from ddp_course.checks.manifest import Check, Exercise, all_close, close
 from ddp_course.checks.supervisor import Gathered, Observation, Supervisor
@@ -23,7 +27,12 @@ from ddp_course.launcher import launch
 from ddp_course.views import panel
 
 EXERCISES = {
-    one.name: one for one in (ex00_sum_over_ranks.EXERCISE, ex02_average_gradients.EXERCISE)
+    one.name: one
+    for one in (
+        ex00_sum_over_ranks.EXERCISE,
+        ex02_average_gradients.EXERCISE,
+        ex07_accumulate_without_syncing.EXERCISE,
+    )
 }
 
 ROOT = Path(__file__).parent.parent.parent

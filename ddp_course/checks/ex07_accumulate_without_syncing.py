@@ -1,0 +1,257 @@
+"""ex07: accumulate gradients over micro-batches under DDP, with one all-reduce."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ddp_course.checks.manifest import Check, Exercise, Mistake, PerRank, Tensors, all_close, close
+
+WINDOWS = {"long": 4, "short": 2}  # micro-batches in each
+NAMES = ("weight", "bias")
+SAMPLES = 3  # in a micro-batch
+
+Gradients = list[Tensors]  # one entry a micro-batch
+Mixed = Callable[[list[Gradients], int], Tensors]  # (every rank's, this rank) → what it would hold
+
+
+def _draw(random: np.random.Generator, ranks: int) -> PerRank:
+    """Weights are the same on all ranks, as after a DDP constructor; samples differ."""
+    weights: Tensors = {
+        "weight/weight": random.normal(size=(2, 4)).astype(np.float32),
+        "weight/bias": random.normal(size=2).astype(np.float32),
+    }
+    return [weights | _samples(random, weights) for _ in range(ranks)]
+
+
+def _samples(random: np.random.Generator, weights: Tensors) -> Tensors:
+    drawn: Tensors = {}
+    for window, count in WINDOWS.items():
+        drawn[f"micro_batches/{window}"] = np.array(count)
+        drawn[f"x/{window}"] = random.normal(size=(count, SAMPLES, 4)).astype(np.float32)
+        drawn[f"y/{window}"] = random.normal(size=(count, SAMPLES, 2)).astype(np.float32)
+    alone = _mean(_gradients(weights | drawn, "long"))
+    return drawn | {f"alone/{name}": alone[name].astype(np.float32) for name in NAMES}
+
+
+def _gradients(mine: Tensors, window: str) -> Gradients:
+    """Each micro-batch's gradient of the mean squared error of x @ weight.T + bias, in float64."""
+    weight, bias = (mine[f"weight/{name}"].astype(np.float64) for name in NAMES)
+    found: Gradients = []
+    for x, y in zip(mine[f"x/{window}"], mine[f"y/{window}"], strict=True):
+        slope = 2 * (x.astype(np.float64) @ weight.T + bias - y) / y.size
+        found.append({"weight": slope.T @ x, "bias": slope.sum(axis=0)})
+    return found
+
+
+def _sum(gradients: Gradients) -> Tensors:
+    return {name: np.sum([one[name] for one in gradients], axis=0) for name in NAMES}
+
+
+def _mean(gradients: Gradients) -> Tensors:
+    return _times(_sum(gradients), 1 / len(gradients))
+
+
+def _times(gradient: Tensors, factor: float) -> Tensors:
+    return {name: array * factor for name, array in gradient.items()}
+
+
+def _outcome(inputs: PerRank, mixed: Mixed, windows: tuple[str, ...] = tuple(WINDOWS)) -> PerRank:
+    """What every rank would report if its gradient were `mixed` of everybody's."""
+    outcome: list[Tensors] = [{} for _ in inputs]
+    for window in windows:
+        everybody = [_gradients(mine, window) for mine in inputs]
+        for rank, report in enumerate(outcome):
+            gradient = mixed(everybody, rank)
+            report |= {f"{window}/{name}": array for name, array in gradient.items()}
+    return outcome
+
+
+def _right(everybody: list[Gradients], _: int) -> Tensors:
+    return _mean([one for gradients in everybody for one in gradients])
+
+
+def _expected(inputs: PerRank) -> PerRank:
+    return _outcome(inputs, _right)
+
+
+def _counts(inputs: PerRank) -> PerRank:
+    counts: Tensors = {}
+    for window, count in WINDOWS.items():
+        counts[f"{window}/all_reduces"] = np.array(1)
+        counts[f"{window}/backwards"] = np.array(count)
+    return [counts for _ in inputs]
+
+
+def _looks_like(mixed: Mixed) -> Callable[[PerRank, PerRank], bool]:
+    return lambda inputs, outputs: all_close(outputs, _outcome(inputs, mixed))
+
+
+def _alone(everybody: list[Gradients], rank: int) -> Tensors:
+    return _mean(everybody[rank])
+
+
+def _first_only(everybody: list[Gradients], rank: int) -> Tensors:
+    first = _mean([gradients[0] for gradients in everybody])
+    count = len(everybody[rank])
+    return _times(_sum([first, *everybody[rank][1:]]), 1 / count)
+
+
+def _not_divided(everybody: list[Gradients], rank: int) -> Tensors:
+    return _times(_right(everybody, rank), len(everybody[rank]))
+
+
+def _divided_by_ranks(everybody: list[Gradients], rank: int) -> Tensors:
+    return _times(_right(everybody, rank), 1 / len(everybody))
+
+
+def _last_only(inputs: PerRank, outputs: PerRank) -> bool:
+    def last(everybody: list[Gradients], _: int) -> Tensors:
+        return _mean([gradients[-1] for gradients in everybody])
+
+    def scaled(everybody: list[Gradients], rank: int) -> Tensors:
+        return _times(last(everybody, rank), 1 / len(everybody[rank]))
+
+    return _looks_like(last)(inputs, outputs) or _looks_like(scaled)(inputs, outputs)
+
+
+def _no_gradient(inputs: PerRank, outputs: PerRank) -> bool:
+    names = [f"{window}/{name}" for window in WINDOWS for name in NAMES]
+    return not any(name in mine and np.any(mine[name]) for mine in outputs for name in names)
+
+
+def _same_divisor(inputs: PerRank, outputs: PerRank) -> bool:
+    long_is_right = all_close(outputs, _outcome(inputs, _right, ("long",)))
+    return long_is_right and not all_close(outputs, _expected(inputs))
+
+
+def _count_is(outputs: PerRank, name: str, wanted: Callable[[int], int]) -> bool:
+    return all(
+        f"{window}/{name}" in mine and close(mine[f"{window}/{name}"], np.array(wanted(count)))
+        for mine in outputs
+        for window, count in WINDOWS.items()
+    )
+
+
+def _one_backward(inputs: PerRank, outputs: PerRank) -> bool:
+    return _count_is(outputs, "backwards", lambda _: 1)
+
+
+def _by_hand(inputs: PerRank, outputs: PerRank) -> bool:
+    return _count_is(outputs, "all_reduces", lambda _: 0)
+
+
+def _every(inputs: PerRank, outputs: PerRank) -> bool:
+    return _count_is(outputs, "all_reduces", lambda k: k) and _count_is(
+        outputs, "quiet", lambda _: 0
+    )
+
+
+def _forward_outside(inputs: PerRank, outputs: PerRank) -> bool:
+    return _count_is(outputs, "all_reduces", lambda k: k) and not _every(inputs, outputs)
+
+
+EXERCISE = Exercise(
+    name="ex07",
+    stem="ex07_accumulate_without_syncing",
+    function="accumulate",
+    title="Accumulate without syncing",
+    ranks=3,
+    draw=_draw,
+    checks=(
+        Check(
+            id="gradient",
+            title="each gradient is that of one process with all micro-batches of all ranks",
+            why="accumulation is meant to save memory and messages, not to be another training",
+            points=3,
+            expected=_expected,
+            shown=("alone/weight", "long/weight"),
+        ),
+        Check(
+            id="once",
+            title="a backward for each micro-batch, and one all-reduce for the window",
+            why="all averages but the last are thrown away; each costs a journey of all gradients",
+            points=2,
+            expected=_counts,
+            shown=("micro_batches/long", "long/all_reduces"),
+            depends=("gradient",),
+        ),
+    ),
+    mistakes=(
+        Mistake(
+            "no gradients",
+            "No gradient is there. Each micro-batch needs its loss.backward(), and nothing should "
+            "empty the gradients afterwards.",
+            _no_gradient,
+        ),
+        Mistake(
+            "never synchronised",
+            "Every rank has the gradient of its own data only: all micro-batches were inside "
+            "no_sync. Leave the last one outside.",
+            _looks_like(_alone),
+        ),
+        Mistake(
+            "synchronised on the first",
+            "The first micro-batch was averaged, what came after was not. DDP averages what is in "
+            ".grad at that moment: synchronise on the last one.",
+            _looks_like(_first_only),
+        ),
+        Mistake(
+            "not divided by the number of micro-batches",
+            "These are sums over micro-batches. backward() adds up; divide each loss by "
+            "len(micro_batches), so that the sum becomes a mean.",
+            _looks_like(_not_divided),
+        ),
+        Mistake(
+            "divided by the world size, too",
+            "The gradients are too short by the world size. DDP divides by the number of ranks "
+            "already; only the number of micro-batches is yours.",
+            _looks_like(_divided_by_ranks),
+        ),
+        Mistake(
+            "only the last micro-batch counts",
+            "Only the last micro-batch is left. Do not empty the gradients between the "
+            "micro-batches, and call backward() for each of them.",
+            _last_only,
+        ),
+        Mistake(
+            "the short window is not divided by its own length",
+            "The window of 4 is right, the one of 2 is not. Is a 4 written in your lines? Ask: "
+            "len(micro_batches).",
+            _same_divisor,
+        ),
+        Mistake(
+            "one backward for the whole window",
+            "The gradient is right, but there was only one backward: all micro-batches were held "
+            "in memory at once, which accumulation is there to avoid.",
+            _one_backward,
+        ),
+        Mistake(
+            "averaged by hand",
+            "The gradient is right, but DDP never averaged: you did, without its buckets and "
+            "without overlap. Leave the last micro-batch outside no_sync, and it does.",
+            _by_hand,
+        ),
+        Mistake(
+            "every micro-batch synchronised",
+            "The gradient is right, but each micro-batch was averaged. Put all but the last inside "
+            "`with model.no_sync():`.",
+            _every,
+        ),
+        Mistake(
+            "forward outside no_sync",
+            "The backward was inside no_sync, and DDP averaged all the same: the forward decides. "
+            "Put model(x) inside, too.",
+            _forward_outside,
+        ),
+    ),
+    errors={
+        "has no attribute 'no_sync'": "no_sync belongs to the DDP wrapper: model.no_sync(), not "
+        "model.module.no_sync().",
+        "backward through the graph a second time": "The same loss went through backward() twice. "
+        "Compute a new loss for each micro-batch.",
+    },
+    hang_hint="Every rank must synchronise equally often. Does your choice of the last micro-batch "
+    "depend on anything but the number of micro-batches, which all ranks share?",
+)
