@@ -441,8 +441,9 @@ class Run:
         return values[-1]
 
     def by_rank(self, name: str) -> dict[int, Any]:
-        """{rank: the last value that it logged under this name}."""
-        return {m["rank"]: m[name] for m in self.metrics if name in m}
+        """{rank: the last value that it logged under this name}, in the order of ranks."""
+        last = {m["rank"]: m[name] for m in self.metrics if name in m}
+        return {rank: last[rank] for rank in sorted(last)}
 
     @property
     def traces(self) -> dict[int, Path]:

@@ -67,6 +67,14 @@ def record_of(path: Path, data: bytes, *, pieces: int = 1) -> Record:
 
 
 class TestOpen:
+    def test_by_rank_is_in_the_order_of_ranks(self, folder: Path) -> None:
+        (folder / "events-0.jsonl").write_text('{"t": 5, "rank": 0, "event": "log", "loss": 2}\n')
+        (folder / "events-1.jsonl").write_text(
+            '{"t": 4, "rank": 1, "event": "log", "loss": 7}\n'
+            '{"t": 6, "rank": 1, "event": "log", "loss": 3}\n'
+        )
+        assert list(Run.open(folder).by_rank("loss").items()) == [(0, 2), (1, 3)]
+
     def test_all_fields(self, folder: Path) -> None:
         run = Run.open(folder)
         assert (run.job, run.ranks, run.knobs, run.done, run.ok) == (
