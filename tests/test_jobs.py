@@ -93,11 +93,15 @@ def train_one_process(run: Run) -> None:
     assert every(run, "samples") == [[48] * 20] * run.ranks
 
 
-def split_over_ranks(run: Run) -> None:
+def one_model(run: Run) -> None:
     for rank in range(run.ranks):
         np.testing.assert_allclose(weights(run, rank), one_process_in_float64(), atol=1e-5)
         np.testing.assert_array_equal(weights(run, rank), weights(run))
     assert every(run, "samples") == [[48 // run.ranks] * 20] * run.ranks
+
+
+def split_over_ranks(run: Run) -> None:
+    one_model(run)
     losses = np.mean(every(run, "loss"), axis=0)
     alone = ran("train_one_process", 1).values("loss")
     np.testing.assert_allclose(losses, alone, atol=1e-5)
@@ -135,6 +139,35 @@ def compare_replicas(run: Run) -> None:
         assert (before > 0) is (run.ranks > 1)
         assert after == [0.0] * 6
     assert run.values("when")[:2] == ["before DDP", "after DDP(model)"]
+
+
+def accumulate_gradients(run: Run) -> None:
+    one_model(run)
+    assert every(run, "all_reduces") == [[1] * 20] * run.ranks
+
+
+def time_accumulation(run: Run) -> None:
+    """One bucket a layer; the profiler sees as many collectives as the hook counts."""
+    syncs = 4 if run.knobs.get("sync") == "every" else 1
+    assert set(run.by_rank("all_reduces").values()) == {8 * syncs}
+    layer_mib = 4 * (512 * 512 + 512) / 2**20
+    assert run.value("mib_sent") == 8 * syncs * layer_mib
+    assert timeline(run).collectives == dict.fromkeys(range(run.ranks), 8 * syncs)
+    other = ran("time_accumulation", run.ranks, trace=True)
+    np.testing.assert_allclose(run.values("loss"), other.values("loss"), rtol=1e-5)
+
+
+def right_accumulation(run: Run) -> None:
+    assert set(run.by_rank("all_reduces").values()) == {1}
+    assert set(run.by_rank("spread").values()) == {0.0}
+    assert max(run.by_rank("distance").values()) < 1e-14
+
+
+def right_windows(run: Run) -> None:
+    assert run.by_rank("windows") == {rank: [4, 4, 2] for rank in range(run.ranks)}
+    assert set(run.by_rank("all_reduces").values()) == {3}
+    assert run.value("lost") == 0
+    assert max(run.by_rank("distance").values()) < 1e-13
 
 
 def join_group(run: Run) -> None:
@@ -204,6 +237,11 @@ CASES: list[tuple[str, dict[str, Any], Callable[[Run], None], bool]] = [
     ("overlap_buckets", {}, overlap_buckets, True),
     ("overlap_buckets", {"bucket_mb": 100.0}, overlap_buckets_in_one, True),
     ("compare_replicas", {}, compare_replicas, True),
+    ("accumulate_gradients", {}, accumulate_gradients, True),
+    ("time_accumulation", {}, time_accumulation, True),
+    ("time_accumulation", {"sync": "every"}, time_accumulation, True),
+    ("compare_accumulation", {}, right_accumulation, True),
+    ("repair_windows", {}, right_windows, True),
     ("join_group", {"method": "env"}, join_group, True),
     ("join_group", {"method": "tcp"}, join_group, True),
     ("join_group", {"method": "file"}, join_group, True),
@@ -218,6 +256,7 @@ CASES: list[tuple[str, dict[str, Any], Callable[[Run], None], bool]] = [
     ("wrong_epoch_order", {"set_epoch": True}, other_order, True),
     ("wrong_shuffle", {}, wrong_shuffle, False),
 ]
+TRACED = {"overlap_buckets", "time_accumulation"}
 FAILING = {job for job, knobs, _, ends_well in CASES if not ends_well and not knobs}
 
 
@@ -233,7 +272,7 @@ def test_every_job_has_a_case() -> None:
 @pytest.mark.parametrize("case", CASES, ids=map(names, CASES))
 def test_job(case: tuple[str, dict[str, Any], Callable[[Run], None], bool], ranks: int) -> None:
     job, knobs, holds, ends_well = case
-    run = ran(job, ranks, tuple(knobs.items()), trace=job == "overlap_buckets")
+    run = ran(job, ranks, tuple(knobs.items()), trace=job in TRACED)
     assert run.ok is ends_well, str(run)
     holds(run)
 

@@ -15,6 +15,8 @@ RUNGS = [
     ("average_by_hand", "train_ddp", 2, 3),
     ("train_ddp", "train_digits", 17, 7),
     ("train_ddp", "overlap_buckets", 40, 29),
+    ("train_ddp", "accumulate_gradients", 23, 4),
+    ("overlap_buckets", "time_accumulation", 31, 19),
 ]
 
 
