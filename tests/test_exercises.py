@@ -157,6 +157,100 @@ WRONG = [
         loop("loss = mse(x, y, k)", f"{INSIDE}", "    loss.backward()"),
         "forward outside no_sync",
     ),
+    (
+        "ex03",
+        "losses.sum()",
+        "no loss returned",
+    ),
+    (
+        "ex03",
+        "return losses.mean()",
+        "mean of the means",
+    ),
+    (
+        "ex03",
+        "n = torch.tensor(float(len(losses)), device=losses.device)\n"
+        "dist.all_reduce(n)\n"
+        "return losses.sum() / n",
+        "world size forgotten",
+    ),
+    (
+        "ex03",
+        "return losses.sum()",
+        "sum instead of mean",
+    ),
+    (
+        "ex03",
+        "return losses.sum() * dist.get_world_size()",
+        "sum over all samples",
+    ),
+    (
+        "ex03",
+        "return losses.sum() * dist.get_world_size() / len(losses)",
+        "own count times the world size",
+    ),
+    (
+        "ex03",
+        "n = torch.tensor(float(len(losses)), device=losses.device)\n"
+        "dist.broadcast(n, src=0)\n"
+        "return losses.sum() / n",
+        "rank 0's count for all",
+    ),
+    (
+        "ex03",
+        "n = torch.tensor(float(len(losses)), device=losses.device)\n"
+        "mine = len(losses)\n"
+        "dist.all_reduce(n)\n"
+        "return losses.mean() * mine * dist.get_world_size() / n",
+        "mean of no samples",
+    ),
+    (
+        "ex03b",
+        "flag = torch.tensor(float(wish), device=device)\ndist.all_reduce(flag)",
+        "no answer returned",
+    ),
+    (
+        "ex03b",
+        "flag = torch.tensor(float(wish), device=device)\n"
+        "dist.all_reduce(flag.clone())\n"
+        "return bool(flag)",
+        "own wish returned",
+    ),
+    (
+        "ex03b",
+        "flag = torch.tensor(float(wish), device=device)\n"
+        "dist.all_reduce(flag, op=dist.ReduceOp.MIN)\n"
+        "return bool(flag)",
+        "all instead of any",
+    ),
+    (
+        "ex03b",
+        "flag = torch.tensor(float(wish), device=device)\n"
+        "dist.broadcast(flag, src=0)\n"
+        "return bool(flag)",
+        "rank 0 decides",
+    ),
+    (
+        "ex03b",
+        "flag = torch.tensor(float(wish), device=device)\n"
+        "dist.all_reduce(flag, op=dist.ReduceOp.AVG)\n"
+        "return bool(flag > 0.5)",
+        "the majority decides",
+    ),
+    (
+        "ex03b",
+        "flag = torch.tensor(float(wish), device=device)\n"
+        "dist.reduce(flag, dst=0, op=dist.ReduceOp.MAX)\n"
+        "return bool(flag)",
+        "one rank knows",
+    ),
+    (
+        "ex03b",
+        "flag = torch.tensor(float(wish), device=device)\n"
+        "dist.all_reduce(flag)\n"
+        "return flag is not None",
+        "always yes",
+    ),
 ]
 
 # A second, differently written right answer per exercise.
@@ -172,6 +266,11 @@ RIGHT = {
     "with model.no_sync():\n    for mine in others:\n"
     "        nn.functional.mse_loss(model(mine[0]), mine[1]).div(len(micro_batches)).backward()\n"
     "nn.functional.mse_loss(model(x), y).div(len(micro_batches)).backward()",
+    "ex03": "counts = [torch.empty(1) for _ in range(dist.get_world_size())]\n"
+    "dist.all_gather(counts, torch.tensor([float(len(losses))]))\n"
+    "return losses.sum() / torch.stack(counts).mean()",
+    "ex03b": "wishes = [None] * dist.get_world_size()\n"
+    "dist.all_gather_object(wishes, wish)\nreturn any(wishes)",
 }
 
 

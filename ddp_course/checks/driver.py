@@ -117,7 +117,43 @@ def drive_ex07(function: Function, inputs: Tensors, device: torch.device) -> Ten
     return outputs
 
 
-DRIVES = {"ex00": drive_ex00, "ex02": drive_ex02, "ex07": drive_ex07}
+def drive_ex03(function: Function, inputs: Tensors, device: torch.device) -> Tensors:
+    models: dict[str, DDP] = {}
+    losses: dict[str, torch.Tensor] = {}
+    for case in ("uneven", "empty"):
+        bare = nn.Linear(4, 1, bias=False, device=device)
+        bare.weight.data = torch.tensor(inputs["weight"], device=device)[None]
+        models[case] = DDP(bare)  # kept until after backward: without it nothing is averaged
+        x, y = (torch.tensor(inputs[f"{case}/{name}"], device=device) for name in ("x", "y"))
+        losses[case] = (models[case](x)[:, 0] - y) ** 2 / 2
+    results = {case: function(losses[case]) for case in losses}
+    outputs: Tensors = {}
+    for case, loss in results.items():
+        if isinstance(loss, torch.Tensor):
+            torch.autograd.backward(loss)
+            (weight,) = models[case].parameters()
+            if weight.grad is not None:
+                outputs[f"{case}/gradient"] = _array(weight.grad[0])
+            outputs[f"{case}/finite"] = _array(torch.isfinite(loss).long())
+    return outputs
+
+
+def drive_ex03b(function: Function, inputs: Tensors, device: torch.device) -> Tensors:
+    outputs = {}
+    for case in ("some", "none"):
+        stops = [function(bool(wish), device) for wish in inputs[f"{case}/wish"]]
+        if all(isinstance(stop, bool | torch.Tensor) for stop in stops):
+            outputs[f"{case}/stop"] = _array(torch.tensor([int(bool(stop)) for stop in stops]))
+    return outputs
+
+
+DRIVES = {
+    "ex00": drive_ex00,
+    "ex02": drive_ex02,
+    "ex03": drive_ex03,
+    "ex03b": drive_ex03b,
+    "ex07": drive_ex07,
+}
 
 
 def _array(tensor: torch.Tensor) -> Array:

@@ -16,6 +16,8 @@ import numpy as np
 from ddp_course.checks import (
     ex00_sum_over_ranks,
     ex02_average_gradients,
+    ex03_weight_batches,
+    ex03b_stop_together,
     ex07_accumulate_without_syncing,
 )
 from ddp_course.checks.evidence import Array
@@ -31,6 +33,8 @@ EXERCISES = {
     for one in (
         ex00_sum_over_ranks.EXERCISE,
         ex02_average_gradients.EXERCISE,
+        ex03_weight_batches.EXERCISE,
+        ex03b_stop_together.EXERCISE,
         ex07_accumulate_without_syncing.EXERCISE,
     )
 }

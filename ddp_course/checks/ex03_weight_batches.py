@@ -1,0 +1,167 @@
+"""ex03: a loss for shares of unequal size that DDP's average turns into the global mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ddp_course.checks.evidence import Array
+from ddp_course.checks.manifest import Check, Exercise, Mistake, PerRank, Tensors, all_close
+
+FEATURES = 4
+CASES = ("uneven", "empty")  # in the second, one rank has no samples
+
+
+def _draw(random: np.random.Generator, ranks: int) -> PerRank:
+    """The model is the same on all ranks, as after a DDP constructor; samples differ."""
+    weight = {"weight": random.normal(size=FEATURES).astype(np.float32)}
+    return [
+        weight
+        | {
+            f"{case}/{name}": random.normal(size=shape).astype(np.float32)
+            for case in CASES
+            for name, shape in _shapes(_count(case, rank)).items()
+        }
+        for rank in range(ranks)
+    ]
+
+
+def _shapes(count: int) -> dict[str, tuple[int, ...]]:
+    return {"x": (count, FEATURES), "y": (count,)}
+
+
+def _count(case: str, rank: int) -> int:
+    return 0 if case == "empty" and rank == 1 else (5, 2, 1, 3)[rank % 4]
+
+
+def _sum(mine: Tensors, case: str) -> Array:
+    """One rank's sum of gradients: of (x·w - y)² / 2, that is (x·w - y) x."""
+    x, y, weight = (mine[name].astype(np.float64) for name in (f"{case}/x", f"{case}/y", "weight"))
+    total: Array = (x @ weight - y) @ x
+    return total
+
+
+Factor = Callable[[int, list[int]], float]  # (rank, how many samples each rank has) → its weight
+
+
+def _gradient(inputs: PerRank, case: str, factor: Factor) -> PerRank:
+    """What DDP makes of losses.sum() * factor: the mean over ranks, on all of them."""
+    counts = [len(mine[f"{case}/x"]) for mine in inputs]
+    parts = [_sum(mine, case) * factor(rank, counts) for rank, mine in enumerate(inputs)]
+    mean: Array = np.sum(parts, axis=0) / len(inputs)
+    return [{f"{case}/gradient": mean} for _ in inputs]
+
+
+def _right(rank: int, counts: list[int]) -> float:
+    return len(counts) / sum(counts)
+
+
+def _uneven(inputs: PerRank) -> PerRank:
+    return _gradient(inputs, "uneven", _right)
+
+
+def _empty(inputs: PerRank) -> PerRank:
+    finite = {"empty/finite": np.array(1)}  # the returned loss: neither NaN nor infinite
+    return [mine | finite for mine in _gradient(inputs, "empty", _right)]
+
+
+def _is(factor: Factor) -> Callable[[PerRank, PerRank], bool]:
+    """Recognises a factor, where all ranks have samples."""
+    return lambda inputs, outputs: all_close(outputs, _gradient(inputs, "uneven", factor))
+
+
+def _nothing_returned(inputs: PerRank, outputs: PerRank) -> bool:
+    return not any(outputs)
+
+
+def _not_a_number(inputs: PerRank, outputs: PerRank) -> bool:
+    return any("empty/finite" in mine and not mine["empty/finite"].all() for mine in outputs)
+
+
+EXERCISE = Exercise(
+    name="ex03",
+    stem="ex03_weight_batches",
+    function="weighted_loss",
+    title="Weight uneven batches",
+    ranks=3,
+    draw=_draw,
+    checks=(
+        Check(
+            id="uneven",
+            title="the gradient is that of the mean over all samples",
+            why="a sample must not count for more because it lies on a rank that has few of them",
+            points=3,
+            expected=_uneven,
+            shown=("uneven/x", "uneven/gradient"),
+        ),
+        Check(
+            id="empty",
+            title="so it is when one rank has no samples, and its loss is a number",
+            why="the last samples of an epoch need not reach all ranks, and one NaN turns whatever "
+            "is averaged with it into NaN",
+            points=1,
+            expected=_empty,
+            shown=("empty/x", "empty/gradient"),
+            depends=("uneven",),
+        ),
+    ),
+    mistakes=(
+        Mistake(
+            "no loss returned",
+            "Your function returned no tensor. Return the loss that backward() is to be called on.",
+            _nothing_returned,
+        ),
+        Mistake(
+            "mean of the means",
+            "These are the means of the shares, averaged over ranks: a sample of the rank with one "
+            "counts five times as much as one of the rank with five. How many samples are there on "
+            "all ranks together?",
+            _is(lambda rank, counts: 1 / counts[rank]),
+        ),
+        Mistake(
+            "world size forgotten",
+            "Too small by the world size: DDP divides the sum over ranks by it, and you have "
+            "divided by all samples already. Multiply by dist.get_world_size().",
+            _is(lambda rank, counts: 1 / sum(counts)),
+        ),
+        Mistake(
+            "sum instead of mean",
+            "DDP averaged your sums over ranks. Divide by the number of samples on all ranks: an "
+            "all_reduce of the local counts tells it.",
+            _is(lambda rank, counts: 1.0),
+        ),
+        Mistake(
+            "sum over all samples",
+            "This is the sum over all samples: the world size cancels DDP's division, but nothing "
+            "divides by the number of samples on all ranks.",
+            _is(lambda rank, counts: float(len(counts))),
+        ),
+        Mistake(
+            "own count times the world size",
+            "You divided by your own number of samples: that is a mean of the means again, times "
+            "the world size. The divisor must be the same on all ranks.",
+            _is(lambda rank, counts: len(counts) / counts[rank]),
+        ),
+        Mistake(
+            "rank 0's count for all",
+            "You took every rank to have as many samples as rank 0: broadcast copies one rank's "
+            "number, all_reduce adds them all up.",
+            _is(lambda rank, counts: 1 / counts[0]),
+        ),
+        Mistake(
+            "mean of no samples",
+            "Right as long as every rank has samples. The mean of none is 0 / 0, not a number, and "
+            "no later factor repairs it. The sum of none is 0: start from losses.sum().",
+            _not_a_number,
+        ),
+    ),
+    errors={
+        "does not require grad": "The loss that you returned has lost its graph: .item(), float() "
+        "and detach() cut it off. Communicate the count, which needs no gradient.",
+        "not been initialized": "The process group already exists when your function is called: "
+        "neither create nor destroy it.",
+    },
+    hang_hint="A collective returns only when every rank has called it, the same one and as often: "
+    "a rank without samples, too. Is there an `if` around yours?",
+)

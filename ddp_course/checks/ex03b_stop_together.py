@@ -1,0 +1,144 @@
+"""ex03b: all ranks stop as soon as one of them wants to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ddp_course.checks.evidence import Array
+from ddp_course.checks.manifest import Check, Exercise, Mistake, PerRank, all_close
+
+CASES = ("some", "none")  # rounds in which at least one rank wants to stop, and in which none does
+
+
+def _draw(random: np.random.Generator, ranks: int) -> PerRank:
+    """Wishes by round: each rank alone once, all at once, and two that are drawn, shuffled."""
+    drawn = random.integers(0, 2, size=(2, ranks))
+    drawn[:, random.integers(ranks)] = 1
+    some = random.permutation(np.concatenate([np.eye(ranks), np.ones((1, ranks)), drawn]))
+    none = np.zeros((2, ranks))
+    return [
+        {"some/wish": some[:, rank].astype(np.int64), "none/wish": none[:, rank].astype(np.int64)}
+        for rank in range(ranks)
+    ]
+
+
+def _wishes(inputs: PerRank, case: str) -> Array:
+    """Shape (ranks, rounds)."""
+    return np.stack([mine[f"{case}/wish"] for mine in inputs])
+
+
+def _answers(inputs: PerRank, rule: Callable[[Array], Array]) -> PerRank:
+    """What all ranks answer if `rule` turns the wishes, (ranks, rounds), into one answer each."""
+    answer = {f"{case}/stop": rule(_wishes(inputs, case)).astype(np.int64) for case in CASES}
+    return [answer for _ in inputs]
+
+
+def _any(wishes: Array) -> Array:
+    reduced: Array = wishes.max(axis=0)
+    return reduced
+
+
+def _only(case: str) -> Callable[[PerRank], PerRank]:
+    name = f"{case}/stop"
+    return lambda inputs: [{name: mine[name]} for mine in _answers(inputs, _any)]
+
+
+def _all_follow(rule: Callable[[Array], Array]) -> Callable[[PerRank, PerRank], bool]:
+    return lambda inputs, outputs: all_close(outputs, _answers(inputs, rule))
+
+
+def _nothing_returned(inputs: PerRank, outputs: PerRank) -> bool:
+    return not any(outputs)
+
+
+def _own_wish(inputs: PerRank, outputs: PerRank) -> bool:
+    own = [{f"{case}/stop": mine[f"{case}/wish"] for case in CASES} for mine in inputs]
+    return all_close(outputs, own)
+
+
+def _one_rank_only(inputs: PerRank, outputs: PerRank) -> bool:
+    wanted = _answers(inputs, _any)
+    return sum(all_close([o], [w]) for o, w in zip(outputs, wanted, strict=True)) == 1
+
+
+EXERCISE = Exercise(
+    name="ex03b",
+    stem="ex03b_stop_together",
+    function="agree_to_stop",
+    title="Stop together",
+    ranks=3,
+    draw=_draw,
+    checks=(
+        Check(
+            id="some",
+            title="when any rank wants to stop, all stop",
+            why="a rank that leaves alone leaves the others waiting in their next collective",
+            points=2,
+            expected=_only("some"),
+            shown=("some/wish", "some/stop"),
+        ),
+        Check(
+            id="none",
+            title="when none wants to, nobody stops",
+            why="an answer that is always yes agrees as well, after one step",
+            points=1,
+            expected=_only("none"),
+            shown=("none/wish", "none/stop"),
+            depends=("some",),
+        ),
+    ),
+    mistakes=(
+        Mistake(
+            "no answer returned",
+            "Your function returned neither True nor False. all_reduce changes its argument in "
+            "place and returns None: read the answer from the tensor that you gave it.",
+            _nothing_returned,
+        ),
+        Mistake(
+            "own wish returned",
+            "Each rank answered with its own wish, so they part. Which collective tells every rank "
+            "what the others wish?",
+            _own_wish,
+        ),
+        Mistake(
+            "all instead of any",
+            "Your ranks stop only when all of them want to: that is the minimum of the flags, or "
+            "their product. One wish is enough: ReduceOp.MAX.",
+            _all_follow(lambda wishes: wishes.min(axis=0)),
+        ),
+        Mistake(
+            "rank 0 decides",
+            "Every rank has rank 0's wish: that is broadcast. It keeps the ranks together, but "
+            "nobody hears of the other ranks' wishes.",
+            _all_follow(lambda wishes: wishes[0]),
+        ),
+        Mistake(
+            "the majority decides",
+            "Your ranks stop when most of them want to. One wish is enough: any sum above 0, or "
+            "the maximum.",
+            _all_follow(lambda wishes: wishes.mean(axis=0) > 0.5),
+        ),
+        Mistake(
+            "one rank knows",
+            "Only one rank has the right answer: that is reduce, which delivers to one rank. "
+            "all_reduce delivers to all.",
+            _one_rank_only,
+        ),
+        Mistake(
+            "always yes",
+            "Your ranks stop whatever they wish. bool(tensor) is True for any number but 0: what "
+            "does your tensor hold when nobody wants to stop?",
+            _all_follow(lambda wishes: np.ones(wishes.shape[1])),
+        ),
+    ),
+    errors={
+        "'bool' object": "A collective takes a tensor, not a bool: "
+        "torch.tensor(float(wish), device=device).",
+        "not been initialized": "The process group already exists when your function is called: "
+        "neither create nor destroy it.",
+    },
+    hang_hint="All ranks must call the collective in every step, whether they want to stop or not. "
+    "Is there an `if wish` around yours?",
+)
