@@ -13,6 +13,7 @@ from typing import Any
 
 _HOME = {
     "Run": "ddp_course.runs",
+    "attempts": "ddp_course.views.attempts",
     "bars": "ddp_course.views.bars",
     "check": "ddp_course.checks",
     "compare": "ddp_course.views.compare",

@@ -22,6 +22,7 @@ _FOLLOWED = re.compile(
     r"|Timed out waiting \d+ms|NCCL communicator was aborted|DistNetworkError|Connection refused"
 )
 _TABLE_ROW = re.compile(r"rank\s+: (\d+) \(local_rank: \d+\)\s+exitcode\s+: (-?\d+) \(pid")
+_TOLD = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: \d+\) of binary")
 _EXCEPTION = re.compile(r"[\w.]+(Error|Exception|Interrupt|Exit)\b")
 _THREAD = re.compile(r"(Current thread|Thread) 0x[0-9a-f]+.* \(most recent call first\):")
 _FRAME = re.compile(r'  File "(?P<file>.+)", line (?P<line>\d+) in (?P<function>.+)')
@@ -92,6 +93,19 @@ def time_out(lines: Sequence[Line], observed: Observed, ranks: int, limit_s: flo
     return Failure(
         None, f"the run did not end within its limit of {limit_s:g} s (limit_s)", where=where
     )
+
+
+def deaths_told(lines: Sequence[Line], started: float) -> list[dict[str, float]]:
+    """The first failure of each start, as torchrun tells it; `started` is the time of day of t_s 0.
+
+    For a plain launch, which sees no rank die. torchrun calls the rank with the earliest time stamp
+    the first, and they count whole seconds (elastic/multiprocessing/errors).
+    """
+    told = [(line.t_s, _TOLD.search(line.text)) for line in lines if line.rank is None]
+    return [
+        {"t": started + t_s, "rank": int(m[2]), "attempt": attempt, "exit_code": int(m[1])}
+        for attempt, (t_s, m) in enumerate((t_s, m) for t_s, m in told if m)
+    ]
 
 
 def _table(lines: Sequence[Line]) -> list[tuple[int, int]]:

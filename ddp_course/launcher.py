@@ -194,6 +194,7 @@ class _Launch:
     def __init__(self, plan: _Plan, run: Run) -> None:
         self._plan, self._run = plan, run
         self._observed = failures.Observed()
+        self._deaths: list[dict[str, Any]] = []  # of every start, with the time of day
         self._ended_by = ""  # "stopped" or "time-out", if it did not end by itself
         self._exit: int | None = None
         self._give_up_s = math.inf
@@ -361,6 +362,10 @@ class _Launch:
             lane.exit_code = os.waitstatus_to_exitcode(message["status"])
             lane.state = runs._final_state(lane.exit_code, False)
             self._observed.deaths.append((run.elapsed_s, lane.rank, lane.exit_code))
+            self._deaths.append(
+                {"t": time.time(), "rank": lane.rank, "attempt": lane.attempt}
+                | {"exit_code": lane.exit_code}
+            )
         elif lane.pid != message["pid"]:
             self._observed.started.add(lane.rank)
             lane.attempt += lane.pid is not None
@@ -389,6 +394,7 @@ class _Launch:
             "exit_codes": codes,
             "wall_s": time.monotonic() - run._started,
             "failure": None if failure is None else vars(failure),
+            "deaths": self._deaths or failures.deaths_told(lines, time.time() - run.elapsed_s),
         }
         try:
             (run.folder / "result.json").write_text(json.dumps(result, indent=1) + "\n")

@@ -7,7 +7,8 @@
 Kill one of its ranks while it runs (`kill -9` and the pid that it prints).
 
 Look for: `resumed_at`, the step at which each start of the script began, and `weights` at the end:
-those of a run that nobody killed, bit for bit. Lines marked NEW are those that surviving adds.
+those of a run that nobody killed. Bit for bit on two ranks; up to rounding on more, because DDP's
+first step after a start adds gradients up in another order. NEW marks what surviving adds.
 """
 
 import argparse

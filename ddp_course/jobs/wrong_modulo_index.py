@@ -21,7 +21,9 @@ from ddp_course.report import log, run_rank
 parser = argparse.ArgumentParser()
 parser.add_argument("--gpus", type=int, default=2, help="devices of each machine")
 parser.add_argument("--ranks-per-machine", type=int, default=2, help="ranks on each machine")
-parser.add_argument("--placement", choices=["block", "cyclic"], default="block", help="who is where")
+parser.add_argument(
+    "--placement", choices=["block", "cyclic"], default="block", help="who is where"
+)
 
 
 def main() -> None:

@@ -32,7 +32,7 @@ def main() -> None:
     dist.init_process_group(place.backend, timeout=place.timeout, device_id=place.device_id)
     rank, world_size = dist.get_rank(), dist.get_world_size()
     if args.keep != "all" and rank > 0:
-        sys.stdout = sys.stderr = open(os.devnull, "w")
+        sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - until the end
     if args.keep == "rank_0_no_file":
         os.environ.pop("TORCHELASTIC_ERROR_FILE", None)  # where @record would write
 
