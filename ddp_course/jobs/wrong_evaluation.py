@@ -31,7 +31,7 @@ parser.add_argument("--seed", type=int, default=0, help="for the weights and the
 def main() -> None:
     args = parser.parse_args()
     place = my_place()
-    patience = timedelta(seconds=args.timeout_s)  # torch's own default is 30 minutes
+    patience = timedelta(seconds=args.timeout_s)  # torch's own: 30 minutes, NCCL 10
     dist.init_process_group(place.backend, timeout=patience, device_id=place.device_id)
     rank, world_size = dist.get_rank(), dist.get_world_size()
 
