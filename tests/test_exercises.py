@@ -33,6 +33,22 @@ def loop(*lines: str) -> str:
     return "\n".join([head, *(f"    {line}" for line in lines)])
 
 
+SURVIVES = """done, rank = 0, dist.get_rank()
+draft = f"{path}.{rank}"
+if path.exists():
+    saved = torch.load(path)
+    model.load_state_dict(saved['model'])
+    optimizer.load_state_dict(saved['optimizer'])
+    done = saved['done']
+for step, (x, y) in enumerate(batches):
+    if step >= done:
+        take_step(model, optimizer, x, y)
+        if rank == 0:
+            torch.save(
+                {'model': model.state_dict(), 'optimizer': optimizer.state_dict(),
+                 'done': step + 1}, draft)
+            os.replace(draft, path)"""
+
 # exercise, the learner's lines, the mistake's name
 WRONG = [
     ("ex00", "dist.all_reduce(number.clone())", "nothing returned"),
@@ -251,10 +267,22 @@ WRONG = [
         "return flag is not None",
         "always yes",
     ),
+    *(
+        ("ex06", SURVIVES.replace(old, new), mistake)
+        for old, new, mistake in [
+            ("path.exists()", "False", "begins again at step 0"),
+            ("optimizer.load_state_dict(saved['optimizer'])", "pass", "optimizer forgotten"),
+            ("done = saved['done']", "pass", "step number forgotten"),
+            ("step + 1", "step", "one step repeated"),
+            ("model.load_state_dict(saved['model'])", "pass", "model forgotten"),
+            ("rank == 0", "True", "every rank writes"),
+        ]
+    ),
 ]
 
 # A second, differently written right answer per exercise.
 RIGHT = {
+    "ex06": SURVIVES,
     "ex00": "parts = [torch.empty_like(number) for _ in range(dist.get_world_size())]\n"
     "dist.all_gather(parts, number)\nreturn torch.stack(parts).sum(0)",
     "ex02": "gradients = [p.grad for p in model.parameters() if p.grad is not None]\n"
@@ -296,7 +324,7 @@ def test_stub_and_solution_are_mirrored(exercise: str) -> None:
     solution = (ROOT / "solutions" / f"{stem}.py").read_text()
     assert outside(stub) == outside(solution)
     inside = solution.split(BEGIN)[1].split(END)[0]
-    assert 0 < len(inside.splitlines()) <= 10
+    assert 0 < len(inside.splitlines()) <= 12
 
 
 def test_every_file_has_a_check_and_every_check_its_files() -> None:

@@ -8,7 +8,9 @@ left early would make the others fail for a reason that is not the learner's.
 import argparse
 import contextlib
 import importlib.util
+import io
 import os
+import signal
 import socket
 import sys
 import traceback
@@ -26,7 +28,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 from ddp_course.checks.evidence import Array, Message, pack, split, unpack
 from ddp_course.checks.supervisor import SOCKET
 from ddp_course.devices import my_place
-from ddp_course.report import run_rank
+from ddp_course.report import my_folder, run_rank
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--file", type=str, default="", help="the learner's file")
@@ -35,6 +37,11 @@ parser.add_argument("--exercise", type=str, default="", help="its short name")
 
 Function = Callable[..., Any]
 Tensors = dict[str, Array]
+
+
+def attempt() -> int:
+    """How often torchrun has started the ranks again."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
 class Channel:
@@ -46,7 +53,8 @@ class Channel:
         self._buffer = b""
 
     def send(self, event: str, tensors: Tensors | None = None, **fields: Any) -> None:
-        fields = {"event": event, "rank": int(os.environ["RANK"]), **fields}
+        who = {"rank": int(os.environ["RANK"]), "attempt": attempt()}
+        fields = {"event": event, **who, **fields}
         self._socket.sendall(pack(Message(fields, tensors or {})))
 
     def receive(self) -> Message:
@@ -147,11 +155,53 @@ def drive_ex03b(function: Function, inputs: Tensors, device: torch.device) -> Te
     return outputs
 
 
+def drive_ex06(function: Function, inputs: Tensors, device: torch.device) -> Tensors:
+    """Train, twice interrupted: rank 1 is killed in its fourth forward; after the restart, rank 0
+    in the middle of its second save."""
+    rank, forwards, saves = dist.get_rank(), 0, 0
+    module = nn.Linear(3, 1, bias=False, device=device)
+    module.weight.data = torch.tensor(inputs["weight"], device=device)
+    model = DDP(module, device_ids=[device.index] if device.type == "cuda" else None)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    x, y = (torch.tensor(inputs[name], device=device) for name in ("x", "y"))
+    really_save = torch.save
+
+    def before_forward(*_: Any) -> None:
+        nonlocal forwards
+        forwards += 1
+        if attempt() == 0 and forwards == 4:
+            dist.barrier()  # rank 0 has saved its third step
+            if rank == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    def save(value: Any, file: Any, *more: Any, **named: Any) -> None:
+        nonlocal saves
+        saves += 1
+        if attempt() != 1 or rank != 0 or saves != 2:
+            really_save(value, file, *more, **named)
+            return
+        whole = io.BytesIO()
+        really_save(value, whole)
+        with open(file, "wb") if isinstance(file, str | Path) else file as target:
+            target.write(whole.getvalue()[: whole.tell() // 2])
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    module.register_forward_pre_hook(before_forward)
+    torch.save = save  # type: ignore[assignment]
+    function(model, optimizer, list(zip(x, y, strict=True)), my_folder() / "checkpoint.pt")
+    return {
+        "weight": _array(module.weight),
+        "forwards": _array(torch.tensor(forwards)),
+        "writes": _array(torch.tensor(int(saves > 0))),
+    }
+
+
 DRIVES = {
     "ex00": drive_ex00,
     "ex02": drive_ex02,
     "ex03": drive_ex03,
     "ex03b": drive_ex03b,
+    "ex06": drive_ex06,
     "ex07": drive_ex07,
 }
 

@@ -18,6 +18,7 @@ from ddp_course.checks import (
     ex02_average_gradients,
     ex03_weight_batches,
     ex03b_stop_together,
+    ex06_survive_kill,
     ex07_accumulate_without_syncing,
 )
 from ddp_course.checks.evidence import Array
@@ -35,6 +36,7 @@ EXERCISES = {
         ex02_average_gradients.EXERCISE,
         ex03_weight_batches.EXERCISE,
         ex03b_stop_together.EXERCISE,
+        ex06_survive_kill.EXERCISE,
         ex07_accumulate_without_syncing.EXERCISE,
     )
 }
@@ -101,12 +103,13 @@ def _is_placeholder(statement: ast.stmt) -> bool:
 
 
 def _run(exercise: Exercise, path: Path) -> tuple[Gathered, Path]:
-    with Supervisor(exercise.ranks, exercise.draw) as supervisor:
+    with Supervisor(exercise.ranks, exercise.draw, restarts=exercise.restarts) as supervisor:
         with panel.hidden():
             run = launch(
                 DRIVER,
                 ranks=exercise.ranks,
                 limit_s=_LIMIT_S,
+                restarts=exercise.restarts,
                 env=supervisor.env,
                 wait=False,
                 file=str(path),

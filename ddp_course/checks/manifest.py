@@ -62,6 +62,7 @@ class Exercise:
     mistakes: tuple[Mistake, ...]
     errors: Mapping[str, str]  # a fragment of "Type: text" of an exception → the hint that it gets
     hang_hint: str
+    restarts: int = 0  # torchrun's --max-restarts, where the driver kills ranks on purpose
     tolerance: float = 1e-5  # absolute; inputs are of order 1, float32 has 7 digits
 
 

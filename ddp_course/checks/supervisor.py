@@ -8,6 +8,9 @@
 
 Over a Unix socket in a private folder. The inputs do not exist before every rank has imported the
 learner's file, and no rank is sent another's, so right answers need real communication.
+
+With `restarts`, the driver may kill a rank on purpose. torchrun then starts all of them again; they
+come back under the next attempt, get the same inputs, and only the last attempt is evidence.
 """
 
 from __future__ import annotations
@@ -78,8 +81,15 @@ class _Link:
 class Supervisor:
     """Listens while it is open. `env` tells the ranks where."""
 
-    def __init__(self, ranks: int, draw: Callable[[np.random.Generator, int], PerRank]) -> None:
+    def __init__(
+        self,
+        ranks: int,
+        draw: Callable[[np.random.Generator, int], PerRank],
+        *,
+        restarts: int = 0,
+    ) -> None:
         self._draw = draw
+        self._attempt, self._restarts = 0, restarts
         self._seen = [Observation(rank) for rank in range(ranks)]
         self._inputs: PerRank = []
         self._links: dict[int, _Link] = {}  # by rank, once it has said which
@@ -108,10 +118,13 @@ class Supervisor:
         """Serve the ranks until all have answered, the job is over, or `patience_s` after the
         inputs were handed out."""
         deadline: float | None = None
-        while not all(one.answered for one in self._seen):
+        while self._awaits_restart() or not all(one.answered for one in self._seen):
             over = run.done  # asked before listening, so that what came last is still heard
             for key, _ in self._selector.select(0.05):
                 self._hear(key.data) if key.data else self._accept()
+            if self._awaits_restart() and not over:
+                deadline = None  # the launch has a limit of its own
+                continue
             if deadline is None and self._ready():
                 self._hand_out()
                 deadline = time.monotonic() + patience_s
@@ -125,6 +138,11 @@ class Supervisor:
             self._send(link, Message({"event": "leave"}))
         return Gathered(self._inputs, self._seen)
 
+    def _awaits_restart(self) -> bool:
+        """Whether a rank is gone and torchrun will start all of them again."""
+        gone = any(one.state == "gone" for one in self._seen)
+        return gone and self._attempt < self._restarts
+
     def _accept(self) -> None:
         connection, _ = self._listener.accept()
         self._selector.register(connection, selectors.EVENT_READ, _Link(connection))
@@ -133,8 +151,9 @@ class Supervisor:
         return all(one.state == "loading" for one in self._seen)
 
     def _hand_out(self) -> None:
-        random = np.random.default_rng(int.from_bytes(os.urandom(16)))
-        self._inputs = self._draw(random, len(self._seen))
+        if not self._inputs:
+            random = np.random.default_rng(int.from_bytes(os.urandom(16)))
+            self._inputs = self._draw(random, len(self._seen))
         for rank, mine in enumerate(self._inputs):
             self._seen[rank].state = "computing"
             self._send(self._links[rank], Message({"event": "inputs"}, mine))
@@ -163,17 +182,28 @@ class Supervisor:
         return None
 
     def _end(self, link: _Link, state: str) -> None:
-        self._selector.unregister(link.connection)
-        link.connection.close()
+        self._hang_up(link)
         if link.rank is not None:
             self._links.pop(link.rank, None)
             if not self._seen[link.rank].answered:
                 self._answer(self._seen[link.rank], state)
 
+    def _hang_up(self, link: _Link) -> None:
+        with contextlib.suppress(KeyError, ValueError):  # it has been done already
+            self._selector.unregister(link.connection)
+        link.connection.close()
+
+    def _start_over(self, attempt: int) -> None:
+        for link in self._links.values():
+            self._hang_up(link)
+            link.rank = None  # what may still be heard of it concerns nobody
+        self._attempt, self._links = attempt, {}
+        self._seen = [Observation(one.rank) for one in self._seen]
+
     def _take(self, link: _Link, message: Message) -> None:
         event = message.fields.get("event")
         if link.rank is None:
-            self._introduce(link, message.fields.get("rank"))
+            self._introduce(link, message.fields.get("rank"), message.fields.get("attempt"))
         assert link.rank is not None, "an introduction sets the rank or raises"
         seen = self._seen[link.rank]
         if event == "loaded" and seen.state == "absent":
@@ -188,7 +218,11 @@ class Supervisor:
         else:
             raise Malformed(f"event {event!r} from a rank that is {seen.state}")
 
-    def _introduce(self, link: _Link, rank: Any) -> None:
+    def _introduce(self, link: _Link, rank: Any, attempt: Any) -> None:
+        if type(attempt) is int and self._attempt < attempt <= self._restarts:
+            self._start_over(attempt)
+        if attempt != self._attempt:
+            raise Malformed(f"a rank of attempt {attempt!r}")
         if type(rank) is not int or not 0 <= rank < len(self._seen) or rank in self._links:
             raise Malformed(f"a rank that calls itself {rank!r}")
         link.rank = rank

@@ -1,0 +1,184 @@
+"""ex06: a training loop that goes on after a kill, judged by a run whose ranks are killed.
+
+The driver kills rank 1 when three steps are done and saved, and after the restart rank 0 in the
+middle of the save of the fifth. So the ranks start three times, and the last start finds four steps
+done: STARTS has the step at which each start of a right answer begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ddp_course.checks.evidence import Array
+from ddp_course.checks.manifest import Check, Exercise, Mistake, PerRank, all_close
+
+STEPS, SAMPLES, FEATURES = 8, 4, 3
+LEARNING_RATE, MOMENTUM = 0.1, 0.9
+STARTS = (0, 3, 4)
+
+
+def _draw(random: np.random.Generator, ranks: int) -> PerRank:
+    """The weights are the same on all ranks, the data are not."""
+    weight = random.normal(size=(1, FEATURES)).astype(np.float32)
+    return [
+        {
+            "weight": weight,
+            "x": random.normal(size=(STEPS, SAMPLES, FEATURES)).astype(np.float32),
+            "y": random.normal(size=(STEPS, SAMPLES, 1)).astype(np.float32),
+            "steps": np.array(STEPS),
+        }
+        for _ in range(ranks)
+    ]
+
+
+def _trained(inputs: PerRank, *parts: Sequence[int]) -> Array:
+    """The weights after these batches, one process, all data; each part begins without momentum.
+
+    The rule is that of torch.optim.SGD: v = 0.9 v + gradient, weight -= 0.1 v.
+    """
+    x = np.concatenate([mine["x"] for mine in inputs], axis=1).astype(np.float64)
+    y = np.concatenate([mine["y"] for mine in inputs], axis=1).astype(np.float64)
+    weight: Array = inputs[0]["weight"].astype(np.float64)
+    for part in parts:
+        velocity = np.zeros_like(weight)
+        for step in part:
+            error = x[step] @ weight.T - y[step]
+            velocity = MOMENTUM * velocity + 2 * error.T @ x[step] / len(error)
+            weight = weight - LEARNING_RATE * velocity
+    return weight
+
+
+def _everywhere(inputs: PerRank, weight: Array) -> PerRank:
+    return [{"weight": weight} for _ in inputs]
+
+
+def _uninterrupted(inputs: PerRank) -> PerRank:
+    return _everywhere(inputs, _trained(inputs, range(STEPS)))
+
+
+def _rest(inputs: PerRank) -> PerRank:
+    return [{"forwards": np.array(STEPS - STARTS[-1])} for _ in inputs]
+
+
+def _one_writer(inputs: PerRank) -> PerRank:
+    return [{"writes": np.array(int(rank == 0))} for rank in range(len(inputs))]
+
+
+def _from_zero(inputs: PerRank, outputs: PerRank) -> bool:
+    whole = [{"forwards": np.array(STEPS)} for _ in inputs]
+    return all_close(outputs, _uninterrupted(inputs)) and all_close(outputs, whole)
+
+
+def _optimizer_forgotten(inputs: PerRank, outputs: PerRank) -> bool:
+    _, second, third = STARTS
+    parts = range(second), range(second, third), range(third, STEPS)
+    return all_close(outputs, _everywhere(inputs, _trained(inputs, *parts)))
+
+
+def _step_forgotten(inputs: PerRank, outputs: PerRank) -> bool:
+    _, second, third = STARTS
+    batches = [*range(second), *range(third - second), *range(STEPS)]
+    return all_close(outputs, _everywhere(inputs, _trained(inputs, batches)))
+
+
+def _step_repeated(inputs: PerRank, outputs: PerRank) -> bool:
+    # Each save says one step less than it holds: 0 1 2 | 2 | 2 3 … 7.
+    last = STARTS[1] - 1
+    batches = [*range(last + 1), last, *range(last, STEPS)]
+    return all_close(outputs, _everywhere(inputs, _trained(inputs, batches)))
+
+
+def _model_forgotten(inputs: PerRank, outputs: PerRank) -> bool:
+    return all_close(outputs, _everywhere(inputs, _trained(inputs, range(STARTS[-1], STEPS))))
+
+
+def _all_write(inputs: PerRank, outputs: PerRank) -> bool:
+    return all_close(outputs, [{"writes": np.array(1)} for _ in inputs])
+
+
+EXERCISE = Exercise(
+    name="ex06",
+    stem="ex06_survive_kill",
+    function="train",
+    title="Survive a kill",
+    ranks=3,
+    restarts=2,
+    draw=_draw,
+    checks=(
+        Check(
+            id="weights",
+            title="killed twice, every rank ends with the weights of a run that nobody killed",
+            why="a restart that changes the result is not a continuation but another training",
+            points=3,
+            expected=_uninterrupted,
+            shown=("weight", "weight"),
+        ),
+        Check(
+            id="rest",
+            title="after the last restart, only the steps that were still missing are taken",
+            why="on a large job the steps between two failures are hours of many machines",
+            points=2,
+            expected=_rest,
+            shown=("steps", "forwards"),
+            depends=("weights",),
+        ),
+        Check(
+            id="writer",
+            title="rank 0 saves, and no other rank",
+            why="the ranks are equal, so one file says it all, and two writers can spoil it",
+            points=1,
+            expected=_one_writer,
+            shown=("steps", "writes"),
+            depends=("rest",),
+        ),
+    ),
+    mistakes=(
+        Mistake(
+            "begins again at step 0",
+            "The weights are right, but every start did all the work again. Does rank 0 save after "
+            "each step, and does a start look for the file before its first step?",
+            _from_zero,
+        ),
+        Mistake(
+            "optimizer forgotten",
+            "The optimizer began anew after each restart. Its momentum is the memory of earlier "
+            "gradients: save and load optimizer.state_dict() too.",
+            _optimizer_forgotten,
+        ),
+        Mistake(
+            "step number forgotten",
+            "Weights and momentum came back, but the batches began at 0 again, so some had their "
+            "step twice. Save how many steps are done, and begin there.",
+            _step_forgotten,
+        ),
+        Mistake(
+            "one step repeated",
+            "One batch had its step again after each restart. The number saved after step i (from "
+            "0) is that of the steps done: i + 1.",
+            _step_repeated,
+        ),
+        Mistake(
+            "model forgotten",
+            "The last start began at the right step, but with fresh weights. Load what you saved: "
+            "model.load_state_dict(…).",
+            _model_forgotten,
+        ),
+        Mistake(
+            "every rank writes",
+            "Every rank saves. They are equal after each step, so let only rank 0 do it: "
+            "if dist.get_rank() == 0.",
+            _all_write,
+        ),
+    ),
+    errors={
+        "PytorchStreamReader": "A rank was killed in the middle of a save, and the next start "
+        "found half a file. Save under another name, then put it in place: "
+        "os.replace(draft, path).",
+        "FileNotFoundError": "In the first start there is no file yet: ask path.exists(). And two "
+        "ranks that save cannot share one draft: the first os.replace takes it away.",
+    },
+    hang_hint="Every rank must take the same steps: the gradients are averaged in each of them. Do "
+    "all ranks load the same file, and begin at the same step?",
+)
