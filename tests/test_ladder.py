@@ -17,6 +17,8 @@ RUNGS = [
     ("train_ddp", "overlap_buckets", 40, 29),
     ("train_ddp", "accumulate_gradients", 23, 4),
     ("overlap_buckets", "time_accumulation", 31, 19),
+    ("train_digits", "resume_training", 60, 22),
+    ("resume_training", "wrong_resume", 20, 8),
 ]
 
 
