@@ -17,6 +17,7 @@ from ddp_course.checks.manifest import Check, Exercise, Mistake, PerRank, all_cl
 STEPS, SAMPLES, FEATURES = 8, 4, 3
 LEARNING_RATE, MOMENTUM = 0.1, 0.9
 STARTS = (0, 3, 4)
+PARTS = range(3), range(3, 4), range(4, STEPS)  # what each of them adds
 
 
 def _draw(random: np.random.Generator, ranks: int) -> PerRank:
@@ -33,21 +34,25 @@ def _draw(random: np.random.Generator, ranks: int) -> PerRank:
     ]
 
 
-def _trained(inputs: PerRank, *parts: Sequence[int]) -> Array:
-    """The weights after these batches, one process, all data; each part begins without momentum.
+def _trained(inputs: PerRank, *starts: Sequence[int], forget: str = "") -> Array:
+    """The weights after the batches of each start: one process, all data, float64.
 
+    forget  "optimizer" or "model": which of the two begins anew with every start.
     The rule is that of torch.optim.SGD: v = 0.9 v + gradient, weight -= 0.1 v.
     """
     x = np.concatenate([mine["x"] for mine in inputs], axis=1).astype(np.float64)
     y = np.concatenate([mine["y"] for mine in inputs], axis=1).astype(np.float64)
-    weight: Array = inputs[0]["weight"].astype(np.float64)
-    for part in parts:
-        velocity = np.zeros_like(weight)
-        for step in part:
+    weight = first = inputs[0]["weight"].astype(np.float64)
+    velocity = np.zeros_like(weight)
+    for batches in starts:
+        weight = first if forget == "model" else weight
+        velocity = np.zeros_like(weight) if forget == "optimizer" else velocity
+        for step in batches:
             error = x[step] @ weight.T - y[step]
             velocity = MOMENTUM * velocity + 2 * error.T @ x[step] / len(error)
             weight = weight - LEARNING_RATE * velocity
-    return weight
+    result: Array = weight
+    return result
 
 
 def _everywhere(inputs: PerRank, weight: Array) -> PerRank:
@@ -72,9 +77,11 @@ def _from_zero(inputs: PerRank, outputs: PerRank) -> bool:
 
 
 def _optimizer_forgotten(inputs: PerRank, outputs: PerRank) -> bool:
-    _, second, third = STARTS
-    parts = range(second), range(second, third), range(third, STEPS)
-    return all_close(outputs, _everywhere(inputs, _trained(inputs, *parts)))
+    return all_close(outputs, _everywhere(inputs, _trained(inputs, *PARTS, forget="optimizer")))
+
+
+def _model_forgotten(inputs: PerRank, outputs: PerRank) -> bool:
+    return all_close(outputs, _everywhere(inputs, _trained(inputs, *PARTS, forget="model")))
 
 
 def _step_forgotten(inputs: PerRank, outputs: PerRank) -> bool:
@@ -88,10 +95,6 @@ def _step_repeated(inputs: PerRank, outputs: PerRank) -> bool:
     last = STARTS[1] - 1
     batches = [*range(last + 1), last, *range(last, STEPS)]
     return all_close(outputs, _everywhere(inputs, _trained(inputs, batches)))
-
-
-def _model_forgotten(inputs: PerRank, outputs: PerRank) -> bool:
-    return all_close(outputs, _everywhere(inputs, _trained(inputs, range(STARTS[-1], STEPS))))
 
 
 def _all_write(inputs: PerRank, outputs: PerRank) -> bool:
