@@ -23,6 +23,8 @@ _HOME = {
     "predict": "ddp_course.views.predict",
     "show_diff": "ddp_course.views.diff",
     "show_job": "ddp_course.views.diff",
+    "slurm_script": "ddp_course.slurm",
+    "stages": "ddp_course.views.stages",
     "timeline": "ddp_course.views.timeline",
 }
 

@@ -177,24 +177,25 @@ def hidden_share(ranks: Iterable[RankStep]) -> float | None:
     return 1 - exposed / total if total else None
 
 
-def read(traces: Mapping[int, Path]) -> list[Step]:
+def read(traces: Mapping[int, Path], *, host: bool = False) -> list[Step]:
     """The steps that all ranks recorded, in order.
 
     traces: rank → its `trace-<rank>.json`. A step ends with the span "optimizer", or, in a job that
     names no such span, where the first name of the step comes again.
+    host: what the CPU did, also where a GPU computed.
 
     Raises NoEvidence when a file is missing, cut off, foreign or too large.
     """
     if not traces:
         raise NoEvidence("There is no trace to read.", action="launch with trace=True")
-    by_rank = {rank: _read_rank(rank, traces[rank]) for rank in sorted(traces)}
+    by_rank = {rank: _read_rank(rank, traces[rank], host) for rank in sorted(traces)}
     count = min(len(steps) for steps in by_rank.values())
     return [_arrivals([steps[i] for steps in by_rank.values()]) for i in range(count)]
 
 
-def _read_rank(rank: int, path: Path) -> list[RankStep]:
+def _read_rank(rank: int, path: Path, host: bool) -> list[RankStep]:
     base_ns, events = _load(path)
-    gpu = any(event.get("cat") == "kernel" for event in events)
+    gpu = not host and any(event.get("cat") == "kernel" for event in events)
     spans, compute, collectives = (_gpu_events if gpu else _cpu_events)(base_ns, events)
     if not (spans or compute or collectives):
         raise NoEvidence(

@@ -73,14 +73,16 @@ def main() -> None:
 
     x = torch.randn(GLOBAL_BATCH_SIZE, WIDTH, device=place.device)
     y = torch.randn(GLOBAL_BATCH_SIZE, WIDTH, device=place.device)
+    inputs, target = [x] if stage.is_first else [], y if stage.is_last else None
 
+    schedule.step(*inputs, target=target)  # the first step also finds out the shapes
     Kept.holders.update(p.data_ptr() for p in module.parameters())  # autograd saves these, too
     with torch.autograd.graph.saved_tensors_hooks(Kept, lambda kept: kept.tensor):
-        schedule.step(*([x] if stage.is_first else []), target=y if stage.is_last else None)
+        schedule.step(*inputs, target=target)
 
     parameters = sum(p.nbytes for p in module.parameters())
     log(stage=index, parameter_kb=parameters / 1024)
-    log(saved_kb=Kept.most / 1024, saved_after=Kept.now, in_flight=stage.in_flight)
+    log(saved_kb=Kept.most / 1024, saved_after_kb=Kept.now / 1024, in_flight=stage.in_flight)
     dist.destroy_process_group()
 
 
