@@ -358,7 +358,16 @@ CASES: list[tuple[str, dict[str, Any], Callable[[Run], None], bool]] = [
 ]
 TRACED = {"overlap_buckets", "time_accumulation"}
 LONG = {"resume_training", "wrong_resume"}  # all that resuming takes, in one place
-FAILING = {job for job, knobs, _, ends_well in CASES if not ends_well and not knobs}
+HANGING = {
+    "stop_together",
+    "train_uneven",
+    "wrong_barrier",
+    "wrong_evaluation",
+}  # from two ranks on
+ELSEWHERE = {  # their cases are in test_lesson_03.py
+    *HANGING, "train_uneven_one_process", "wait_for_straggler", "weight_batches",
+}  # fmt: skip
+FAILING = HANGING | {job for job, knobs, _, ends_well in CASES if not ends_well and not knobs}
 
 
 def names(case: tuple[str, dict[str, Any], Callable[[Run], None], bool]) -> str:
@@ -366,7 +375,7 @@ def names(case: tuple[str, dict[str, Any], Callable[[Run], None], bool]) -> str:
 
 
 def test_every_job_has_a_case() -> None:
-    assert {job for job, *_ in CASES} >= set(catalogue.names())
+    assert {job for job, *_ in CASES} | ELSEWHERE >= set(catalogue.names())
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])
@@ -429,7 +438,7 @@ def test_the_docstring(job: str) -> None:
     source = (catalogue.JOBS / f"{job}.py").read_text()
     assert len(source.splitlines()) <= (122 if job in LONG else 90)
     assert len(catalogue.knobs_of(catalogue.JOBS / f"{job}.py")) <= 5
-    assert "dist.destroy_process_group()" in source or job == "train_one_process"
+    assert ("dist.init_process_group(" in source) is ("dist.destroy_process_group()" in source)
     assert source.endswith('if __name__ == "__main__":\n    run_rank(main)\n')
 
 

@@ -15,6 +15,7 @@ RUNGS = [
     ("average_by_hand", "train_ddp", 2, 3),
     ("train_ddp", "train_digits", 17, 7),
     ("train_ddp", "overlap_buckets", 40, 29),
+    ("train_ddp", "weight_batches", 13, 3),
     ("train_ddp", "accumulate_gradients", 23, 4),
     ("overlap_buckets", "time_accumulation", 31, 19),
     ("train_digits", "resume_training", 60, 22),

@@ -177,11 +177,11 @@ guess = predict(
 )
 
 # %% [markdown]
-# Watch the panel: the steps stand still, no rank says a word, and none is busy. After 3 s the
-# time-out ends it.
+# Watch the panel: the steps stand still, no rank says a word, and none is busy. After 2.5 s
+# the time-out ends it.
 
 # %%
-hang = launch("train_uneven", ranks=4, timeout_s=3.0)
+hang = launch("train_uneven", ranks=4, timeout_s=2.5)
 
 # %%
 guess.reveal("none: they end well" if hang.ok else f"step {hang.values('step', rank=0)[-1]}")
@@ -194,9 +194,9 @@ hang
 
 # %% [markdown]
 # Read it: each rank noted what it was about to do. Three ranks wait in the all-reduce of a step that
-# rank 3 does not have; rank 3 is done, and waits at the end for the three. All four give up with the
-# same text, and it names neither a rank nor a collective. The one reported first is only the first
-# to lose patience. **In a hang, ask where every rank is, and look at the odd one out.**
+# rank 3 does not have; rank 3 is done, and waits at the end for the three. All four give up, with
+# texts that say how long they waited, and never for which rank. The one reported first is only the
+# first to lose patience. **In a hang, ask where every rank is, and look at the odd one out.**
 #
 # ## Can a rank without data still take part?
 #
@@ -316,7 +316,7 @@ guess = predict(
 )
 
 # %%
-parted = launch("stop_together", ranks=2, decide="alone", timeout_s=2.0)
+parted = launch("stop_together", ranks=2, decide="alone", timeout_s=1.5)
 
 # %%
 guess.reveal("well" if parted.ok else "with a time-out")
@@ -363,7 +363,7 @@ check("ex03b")
 #
 # `if rank == 0:` write the results, then `dist.barrier()`: inside the `if`, by a slip of
 # indentation. The others go on to the next step. This time the ranks are patient, and the launcher
-# ends the run at its limit of 4 s; it asks every rank where it stands.
+# ends the run at its limit of 3 s; it asks every rank where it stands.
 
 # %%
 guess = predict(
@@ -372,7 +372,7 @@ guess = predict(
 )
 
 # %%
-stuck = launch("wrong_barrier", ranks=3, barrier="some", limit_s=4)
+stuck = launch("wrong_barrier", ranks=3, barrier="some", limit_s=3)
 
 # %%
 guess.reveal("all" if stuck.ok else "nobody", note=str(stuck.by_rank("doing")))
@@ -404,7 +404,7 @@ guess = predict(
 )
 
 # %%
-through_ddp = launch("wrong_evaluation", ranks=2, timeout_s=2.0)
+through_ddp = launch("wrong_evaluation", ranks=2, timeout_s=1.5)
 
 # %%
 guess.reveal("well" if through_ddp.ok else "with a time-out")
