@@ -33,6 +33,10 @@ TOOLS = {
         ("chromium", "chromium-browser", "google-chrome"),
         "sudo apt-get install chromium",
     ),
+    "slurm": (
+        ("slurmctld", "/usr/sbin/slurmctld"),
+        "sudo apt-get install slurmctld slurmd slurm-client munge",
+    ),
 }
 
 
