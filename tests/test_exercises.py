@@ -49,6 +49,12 @@ for step, (x, y) in enumerate(batches):
                  'done': step + 1}, draft)
             os.replace(draft, path)"""
 
+
+def gpu_or_cpu(gpu: str, condition: str = "gpus >= local_world_size") -> str:
+    """Lines for ex01."""
+    return f"if {condition}:\n    return {gpu}\nreturn DDP(model)"
+
+
 # exercise, the learner's lines, the mistake's name
 WRONG = [
     ("ex00", "dist.all_reduce(number.clone())", "nothing returned"),
@@ -70,6 +76,33 @@ WRONG = [
         "one rank has the sum",
     ),
     ("ex00", "dist.all_reduce(number)\nreturn number", "argument overwritten"),
+    ("ex01", "return model", "not wrapped in DDP"),
+    (
+        "ex01",
+        gpu_or_cpu("DDP(model.to(f'cuda:{dist.get_rank()}'), device_ids=[dist.get_rank()])"),
+        "the rank as a device number",
+    ),
+    (
+        "ex01",
+        gpu_or_cpu("DDP(model.to('cuda:0'), device_ids=[0])"),
+        "the first GPU for everyone",
+    ),
+    (
+        "ex01",
+        gpu_or_cpu("DDP(model, device_ids=[local_rank]).to(local_rank)"),
+        "not on the GPU when it is wrapped",
+    ),
+    ("ex01", gpu_or_cpu("DDP(model.cuda(local_rank))"), "device_ids left out"),
+    (
+        "ex01",
+        gpu_or_cpu("DDP(model.to(local_rank), device_ids=list(range(gpus)))"),
+        "all GPUs in device_ids",
+    ),
+    (
+        "ex01",
+        gpu_or_cpu("DDP(model.to(local_rank), device_ids=[local_rank])", "gpus > local_rank"),
+        "a GPU for some ranks only",
+    ),
     (
         "ex02",
         "for p in model.parameters():\n    if p.grad is not None:\n"
@@ -285,6 +318,10 @@ RIGHT = {
     "ex06": SURVIVES,
     "ex00": "parts = [torch.empty_like(number) for _ in range(dist.get_world_size())]\n"
     "dist.all_gather(parts, number)\nreturn torch.stack(parts).sum(0)",
+    "ex01": "device = torch.device('cuda', local_rank) if gpus >= local_world_size else 'cpu'\n"
+    "if gpus >= local_world_size:\n    torch.cuda.set_device(device)\n    model = model.cuda()\n"
+    "return nn.parallel.DistributedDataParallel(\n"
+    "    model, device_ids=None if device == 'cpu' else [device])",
     "ex02": "gradients = [p.grad for p in model.parameters() if p.grad is not None]\n"
     "flat = torch.cat([g.flatten() for g in gradients])\n"
     "dist.all_reduce(flat, op=dist.ReduceOp.AVG)\n"
@@ -467,5 +504,5 @@ def test_a_missing_file_and_an_unknown_name(
 ) -> None:
     monkeypatch.setenv("DDP_COURSE_EXERCISES", str(tmp_path))
     assert check("ex00").status == "ungradable"
-    with pytest.raises(BadArgument, match="ex00, ex02"):
+    with pytest.raises(BadArgument, match="ex00, ex01, ex02"):
         check("ex99")

@@ -17,7 +17,9 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -26,6 +28,7 @@ from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 from ddp_course.checks.evidence import Array, Message, pack, split, unpack
+from ddp_course.checks.ex01_wrap_for_any_device import CPU
 from ddp_course.checks.supervisor import SOCKET
 from ddp_course.devices import my_place
 from ddp_course.report import my_folder, run_rank
@@ -75,6 +78,75 @@ def drive_ex00(function: Function, inputs: Tensors, device: torch.device) -> Ten
     outputs = {"argument": _array(number)}
     if isinstance(result, torch.Tensor):
         outputs["result"] = _array(result)
+    return outputs
+
+
+class Pretended(nn.Module):
+    """A model that writes down where it is sent, and goes nowhere."""
+
+    where, current = CPU, 0  # CPU or a GPU's number; the GPU that `cuda` without a number means
+
+    def to(self, device: Any = None, **named: Any) -> "Pretended":  # type: ignore[override]
+        self.where = _number(device if device is not None else named["device"], self.current)
+        return self
+
+    def cuda(self, device: Any = None) -> "Pretended":
+        return self.to("cuda" if device is None else device)
+
+    def cpu(self) -> "Pretended":
+        return self.to("cpu")
+
+
+class PretendedDDP(nn.Module):
+    """What the learner's function asks DDP for, on a machine that is not there."""
+
+    def __init__(self, module: Pretended, device_ids: Any = None, **_: Any) -> None:
+        super().__init__()
+        ids = [CPU] if device_ids is None else [_number(one, 0) for one in device_ids]
+        self.asked = {"device": np.array([module.where]), "device_ids": np.array(ids, np.int64)}
+
+
+def _number(device: Any, current: int) -> int:
+    """A GPU's number, or CPU."""
+    named = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
+    if named.type == "cpu":
+        return CPU
+    return current if named.index is None else named.index
+
+
+def _pretend(function: Function, local_rank: int, local_world_size: int, gpus: int) -> Tensors:
+    """What `wrap` asks for on a machine with that many GPUs."""
+    model = Pretended()
+    theirs = vars(sys.modules[function.__module__])
+    ddp = {name: PretendedDDP for name, value in theirs.items() if value is DDP}
+    with (
+        patch.dict(theirs, ddp),
+        patch.object(nn.parallel, "DistributedDataParallel", PretendedDDP),
+        patch.object(torch.cuda, "is_available", lambda: gpus > 0),
+        patch.object(torch.cuda, "device_count", lambda: gpus),
+        patch.object(
+            torch.cuda, "set_device", lambda one: setattr(model, "current", _number(one, 0))
+        ),
+    ):
+        wrapped = function(model, local_rank, local_world_size, gpus)
+    return wrapped.asked if isinstance(wrapped, PretendedDDP) else {}
+
+
+def drive_ex01(function: Function, inputs: Tensors, device: torch.device) -> Tensors:
+    outputs: Tensors = {}
+    model = nn.Linear(4, 1, bias=False)
+    gpus = torch.cuda.device_count() if device.type == "cuda" else 0
+    here = (int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"]), gpus)
+    wrapped = function(model, *here)
+    if isinstance(wrapped, nn.Module):
+        wrapped(torch.tensor(inputs["here/x"], device=device)).mean().backward()
+        (weight,) = wrapped.parameters()
+        if weight.grad is not None:
+            outputs["here/gradient"] = _array(weight.grad[0])
+    for case in ("gpus", "few"):
+        names = ("local_rank", "local_world_size", "gpus")
+        asked = _pretend(function, *(int(inputs[f"{case}/{name}"][0]) for name in names))
+        outputs |= {f"{case}/{name}": value for name, value in asked.items()}
     return outputs
 
 
@@ -196,11 +268,26 @@ def drive_ex06(function: Function, inputs: Tensors, device: torch.device) -> Ten
     }
 
 
+def drive_ex05(function: Function, inputs: Tensors, device: torch.device) -> Tensors:
+    stage = nn.Sequential(nn.Linear(3, 3), nn.Tanh()).to(device)
+    for name, parameter in stage.named_parameters():
+        parameter.data = torch.tensor(inputs[f"weight/{name}"], device=device)
+    outputs: Tensors = {}
+    for when in ("first", "both"):  # two micro-batches of one step
+        function(stage, torch.tensor(inputs[f"data/{when}"], device=device))
+        for name, parameter in stage.named_parameters():
+            if parameter.grad is not None:
+                outputs[f"{when}/{name}"] = _array(parameter.grad).copy()
+    return outputs
+
+
 DRIVES = {
     "ex00": drive_ex00,
+    "ex01": drive_ex01,
     "ex02": drive_ex02,
     "ex03": drive_ex03,
     "ex03b": drive_ex03b,
+    "ex05": drive_ex05,
     "ex06": drive_ex06,
     "ex07": drive_ex07,
 }

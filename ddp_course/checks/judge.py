@@ -15,9 +15,11 @@ import numpy as np
 
 from ddp_course.checks import (
     ex00_sum_over_ranks,
+    ex01_wrap_for_any_device,
     ex02_average_gradients,
     ex03_weight_batches,
     ex03b_stop_together,
+    ex05_hand_over,
     ex06_survive_kill,
     ex07_accumulate_without_syncing,
 )
@@ -33,9 +35,11 @@ EXERCISES = {
     one.name: one
     for one in (
         ex00_sum_over_ranks.EXERCISE,
+        ex01_wrap_for_any_device.EXERCISE,
         ex02_average_gradients.EXERCISE,
         ex03_weight_batches.EXERCISE,
         ex03b_stop_together.EXERCISE,
+        ex05_hand_over.EXERCISE,
         ex06_survive_kill.EXERCISE,
         ex07_accumulate_without_syncing.EXERCISE,
     )

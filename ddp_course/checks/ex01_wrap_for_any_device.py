@@ -1,0 +1,180 @@
+"""ex01: put a model on this rank's device and wrap it in DDP, on machines real and pretended."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ddp_course.checks.manifest import Check, Exercise, Mistake, PerRank, Tensors, all_close, close
+
+CPU = -1  # instead of a GPU's number; no device_ids are [CPU]
+
+
+def _draw(random: np.random.Generator, ranks: int) -> PerRank:
+    """Samples for the real wrap here, and the numbers of two pretended machines.
+
+    On both, local rank and rank differ: each is the second machine of its job.
+    """
+    return [_machines(rank, ranks) | _samples(random) for rank in range(ranks)]
+
+
+def _samples(random: np.random.Generator) -> Tensors:
+    x = random.normal(size=(3, 4)).astype(np.float32)
+    return {"here/x": x, "here/alone": x.mean(axis=0)}
+
+
+def _machines(rank: int, ranks: int) -> Tensors:
+    local_rank = np.array([(rank + 1) % ranks])
+    return {
+        "gpus/local_rank": local_rank,
+        "gpus/local_world_size": np.array([ranks]),
+        "gpus/gpus": np.array([ranks + 1]),
+        "few/local_rank": local_rank,
+        "few/local_world_size": np.array([ranks]),
+        "few/gpus": np.array([ranks - 1]),
+    }
+
+
+def _averaged(inputs: PerRank) -> PerRank:
+    """The gradient of the mean of x @ weight is the mean of x, here over all ranks' samples."""
+    mean = np.mean([mine["here/x"].astype(np.float64) for mine in inputs], axis=(0, 1))
+    return [{"here/gradient": mean} for _ in inputs]
+
+
+def _own_gpu(inputs: PerRank) -> PerRank:
+    return [
+        {"gpus/device": mine["gpus/local_rank"], "gpus/device_ids": mine["gpus/local_rank"]}
+        for mine in inputs
+    ]
+
+
+def _on_cpu(inputs: PerRank) -> PerRank:
+    return [{"few/device": np.array([CPU]), "few/device_ids": np.array([CPU])} for _ in inputs]
+
+
+def _not_wrapped(inputs: PerRank, outputs: PerRank) -> bool:
+    alone = [{"here/gradient": mine["here/alone"]} for mine in inputs]
+    return all_close(outputs, alone) or not any("here/gradient" in mine for mine in outputs)
+
+
+def _device_is(outputs: PerRank, numbers: list[int]) -> bool:
+    return all_close(outputs, [{"gpus/device": np.array([number])} for number in numbers])
+
+
+def _by_global_rank(inputs: PerRank, outputs: PerRank) -> bool:
+    return _device_is(outputs, list(range(len(inputs))))
+
+
+def _first_gpu(inputs: PerRank, outputs: PerRank) -> bool:
+    return _device_is(outputs, [0] * len(inputs))
+
+
+def _not_moved(inputs: PerRank, outputs: PerRank) -> bool:
+    return _device_is(outputs, [CPU] * len(inputs))
+
+
+def _on_own_gpu(inputs: PerRank, outputs: PerRank) -> bool:
+    return _device_is(outputs, [int(mine["gpus/local_rank"][0]) for mine in inputs])
+
+
+def _ids_left_out(inputs: PerRank, outputs: PerRank) -> bool:
+    ids = [mine.get("gpus/device_ids") for mine in outputs]
+    none = all(one is not None and close(one, np.array([CPU])) for one in ids)
+    return _on_own_gpu(inputs, outputs) and none
+
+
+def _all_ids(inputs: PerRank, outputs: PerRank) -> bool:
+    ids = [mine.get("gpus/device_ids") for mine in outputs]
+    return _on_own_gpu(inputs, outputs) and all(one is not None and one.size != 1 for one in ids)
+
+
+def _shared_gpu(inputs: PerRank, outputs: PerRank) -> bool:
+    return any(mine["few/device"][0] >= 0 for mine in outputs if mine.get("few/device") is not None)
+
+
+EXERCISE = Exercise(
+    name="ex01",
+    stem="ex01_wrap_for_any_device",
+    function="wrap",
+    title="Wrap for any device",
+    ranks=3,
+    draw=_draw,
+    checks=(
+        Check(
+            id="here",
+            title="here: the model comes back in DDP, and its gradient is averaged",
+            why="the same lines must train on the machine that you have",
+            points=2,
+            expected=_averaged,
+            shown=("here/alone", "here/gradient"),
+        ),
+        Check(
+            id="gpus",
+            title="pretended, a GPU for each rank: on cuda:{local_rank}, and DDP is told so",
+            why="two ranks on one device fight for it; a rank is no device number",
+            points=2,
+            expected=_own_gpu,
+            shown=("gpus/local_rank", "gpus/device"),
+            depends=("here",),
+        ),
+        Check(
+            id="few",
+            title="pretended, fewer GPUs than ranks: all on the CPU, and no device_ids",
+            why="NCCL refuses two ranks on one GPU, and ranks on different kinds of device do not "
+            "find each other",
+            points=1,
+            expected=_on_cpu,
+            shown=("few/local_rank", "few/device"),
+            depends=("here", "gpus"),
+        ),
+    ),
+    mistakes=(
+        Mistake(
+            "not wrapped in DDP",
+            "What came back does not average: return DDP(model, …), not the model.",
+            _not_wrapped,
+        ),
+        Mistake(
+            "the rank as a device number",
+            "You took the rank among all processes. On the second machine it is larger than any "
+            "device number there: use local_rank.",
+            _by_global_rank,
+        ),
+        Mistake(
+            "the first GPU for everyone",
+            "All ranks are on cuda:0. Each needs its own: cuda:{local_rank}.",
+            _first_gpu,
+        ),
+        Mistake(
+            "not on the GPU when it is wrapped",
+            "The model was not on a GPU when DDP wrapped it. First model.to(…), then DDP: it makes "
+            "its buckets on the device where it finds the parameters.",
+            _not_moved,
+        ),
+        Mistake(
+            "device_ids left out",
+            "DDP accepts that, but then inputs are not moved to this rank's GPU, and the reader of "
+            "your code cannot see which one is meant: device_ids=[local_rank].",
+            _ids_left_out,
+        ),
+        Mistake(
+            "all GPUs in device_ids",
+            "device_ids lists the devices of this one rank, so exactly one. A list of all GPUs is "
+            "for nn.DataParallel.",
+            _all_ids,
+        ),
+        Mistake(
+            "a GPU for some ranks only",
+            "There are fewer GPUs than ranks on this machine, and yet a GPU was asked for. Compare "
+            "gpus with local_world_size, not with 0: all ranks here must decide alike.",
+            _shared_gpu,
+        ),
+    ),
+    errors={
+        "device_ids and output_device": "device_ids was given for a model on the CPU. There it is "
+        "None: a CPU has no device number.",
+        "NVIDIA": "A GPU was asked for on a machine that has none: gpus is 0 there.",
+        "CUDA": "A GPU was asked for on a machine that has none: gpus is 0 there.",
+    },
+    hang_hint="DDP's constructor is a collective: every rank must build one. Does each path "
+    "through your function reach it?",
+)
