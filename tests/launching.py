@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -58,19 +60,25 @@ def listening_ports(processes: list[psutil.Process]) -> set[int]:
     return ports
 
 
+def short_temp(folder: Path) -> str:
+    """A folder for temporary files, linked as `tmp`: a socket's path holds 107 bytes at most."""
+    temp = tempfile.mkdtemp(prefix="t-")
+    (folder / "tmp").symlink_to(temp)
+    return temp
+
+
 @contextmanager
 def caller(
     folder: Path, text: str, env: Mapping[str, str] | None = None
 ) -> Iterator[subprocess.Popen[str]]:
     """A Python process that launches: its script, its folder, and a TMPDIR of its own in it."""
-    temp = folder / "tmp"
-    temp.mkdir(exist_ok=True)
+    temp = short_temp(folder)
     path = script(folder, text, "caller.py")
     with open(folder / "caller.log", "w") as log:
         process = subprocess.Popen(
             [sys.executable, "-u", str(path)],
             cwd=folder,
-            env={**os.environ, "TMPDIR": str(temp), **(env or {})},
+            env={**os.environ, "TMPDIR": temp, **(env or {})},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -86,3 +94,4 @@ def caller(
                 one.kill()
         process.kill()
         process.wait()
+        shutil.rmtree(temp)
