@@ -20,6 +20,7 @@ _HOME = {
     "doctor": "ddp_course.machine",
     "explore": "ddp_course.views.explore",
     "launch": "ddp_course.launcher",
+    "parts": "ddp_course.views.bars",
     "predict": "ddp_course.views.predict",
     "show_diff": "ddp_course.views.diff",
     "show_job": "ddp_course.views.diff",

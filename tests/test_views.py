@@ -12,7 +12,17 @@ import ipywidgets
 import pytest
 from test_traces import bucket, step, write
 
-from ddp_course import compare, explore, launch, launcher, predict, show_diff, show_job, timeline
+from ddp_course import (
+    compare,
+    explore,
+    launch,
+    launcher,
+    parts,
+    predict,
+    show_diff,
+    show_job,
+    timeline,
+)
 from ddp_course.errors import BadArgument, NoEvidence
 from ddp_course.runs import Failure, Lane, Line, failure_html
 from ddp_course.views import diff, panel, style, svg
@@ -305,6 +315,15 @@ def test_bars_show_a_number_of_each_rank() -> None:
 
 
 # Diffs
+
+
+def test_parts_show_several_numbers_of_one_rank() -> None:
+    run = launch("hello_ranks", ranks=2, steps=1)
+    shown = parts("waited_ms", "total", rank=1)(run)
+    assert shown.values == {"waited": run.value("waited_ms", 1), "total": 3.0}
+    assert "rank 1 of hello_ranks" in shown.alt and "total 3 ms" in shown.alt
+    with pytest.raises(NoEvidence, match="'nothing'"):
+        parts("nothing")(run)
 
 
 def test_runs_are_compared_in_a_table() -> None:

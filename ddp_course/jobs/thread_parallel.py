@@ -3,12 +3,10 @@
     python -m torch.distributed.run --standalone --nproc-per-node=1 \
         ddp_course/jobs/thread_parallel.py --model deep --threads 2
 
-`nn.DataParallel` needs GPUs, and gives each a thread. This makes the same moves in the open, so
-that they can be timed, and stays on the CPU.
+`nn.DataParallel` needs GPUs. This makes its moves in the open, timed, and stays on the CPU.
 
-Look for: medians of each move; `alone_ms`, what one replica's share of `compute_ms` takes while no
-other thread runs; `copied_mib` in a step; `norms`, each replica's gradient before the reduction,
-and `gap`, the error of the gradient after it.
+Look for: medians of each move; `alone_ms`, one replica's share of `compute_ms` while no other
+thread runs; `copied_mib` in a step; `norms`, each replica's gradient before the reduction; `gap`.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""bars("loss"): a view that shows one reported number of every rank, as bars."""
+"""bars("loss"): one reported number of every rank, as bars. parts(…): several of one rank."""
 
 from __future__ import annotations
 
@@ -36,6 +36,22 @@ def bars(metric: str, unit: str = "") -> Callable[[Run], Bars]:
                 action="see run.metrics, and run.failure if it failed",
             )
         return Bars(f"{metric} of each rank, {run.job}", values, unit)
+
+    return view
+
+
+def parts(*metrics: str, unit: str = "ms", rank: int = 0) -> Callable[[Run], Bars]:
+    """A view of one rank's numbers: `parts("compute_ms", "wait_ms")(run)` draws a bar for each.
+
+    The unit is left out of the bars' names. The view raises NoEvidence for a name that was not
+    reported.
+    """
+
+    def view(run: Run) -> Bars:
+        values: dict[int | str, float] = {
+            metric.removesuffix(f"_{unit}"): float(run.value(metric, rank)) for metric in metrics
+        }
+        return Bars(f"rank {rank} of {run.job}", values, unit)
 
     return view
 
