@@ -55,6 +55,25 @@ def gpu_or_cpu(gpu: str, condition: str = "gpus >= local_world_size") -> str:
     return f"if {condition}:\n    return {gpu}\nreturn DDP(model)"
 
 
+# ex04: the solution's lines, to be damaged one at a time
+RESUMES = """\
+saved = load(path)
+if saved:
+    model.module.load_state_dict(saved["model"])
+    optimizer.load_state_dict(saved["optimizer"])
+    torch.set_rng_state(saved["random"][dist.get_rank()])
+for step in range(saved.get("step", 0), len(batches)):
+    take_step(batches[step])
+    states = {"model": model.module.state_dict(), "optimizer": optimizer.state_dict()}
+    save(path, {**states, "random": random_states(), "step": step + 1})
+"""
+
+
+def resumes_but(line: str, instead: str) -> str:
+    assert line in RESUMES
+    return RESUMES.replace(line, instead)
+
+
 # exercise, the learner's lines, the mistake's name
 WRONG = [
     ("ex00", "dist.all_reduce(number.clone())", "nothing returned"),
@@ -311,10 +330,79 @@ WRONG = [
             ("rank == 0", "True", "every rank writes"),
         ]
     ),
+    ("ex04", "for batch in batches:\n    take_step(batch)", "nothing saved"),
+    ("ex04", resumes_but('saved.get("step", 0)', "0"), "every batch again"),
+    ("ex04", resumes_but('"step": step + 1', '"step": step'), "one batch twice"),
+    ("ex04", resumes_but("if saved:\n", "if saved:\n    return\n"), "the rest left out"),
+    (
+        "ex04",
+        resumes_but('    model.module.load_state_dict(saved["model"])\n', ""),
+        "weights not loaded",
+    ),
+    (
+        "ex04",
+        resumes_but('    optimizer.load_state_dict(saved["optimizer"])\n', ""),
+        "optimizer forgotten",
+    ),
+    (
+        "ex04",
+        resumes_but('    torch.set_rng_state(saved["random"][dist.get_rank()])\n', ""),
+        "random state forgotten",
+    ),
+    ("ex04", resumes_but("[dist.get_rank()]", "[0]"), "rank 0's random state everywhere"),
+    (
+        "ex04",
+        resumes_but(
+            "    take_step(batches[step])\n",
+            "    early = random_states()\n    take_step(batches[step])\n",
+        ).replace('"random": random_states()', '"random": early'),
+        "random state of the step before",
+    ),
 ]
+
+# The right answer to ex05, and what turns it into each known mistake.
+HANDED_OVER = """\
+if dist.get_rank() == 0:
+    hidden = stage(data)
+    dist.send(hidden.detach(), dst=1)
+    gradient = torch.zeros_like(hidden)
+    dist.recv(gradient, src=1)
+    torch.autograd.backward(hidden, gradient)
+else:
+    hidden = torch.zeros_like(data)
+    dist.recv(hidden, src=0)
+    hidden.requires_grad_()
+    loss = ((stage(hidden) - data) ** 2).mean()
+    gradient, *own = torch.autograd.grad(loss, [hidden, *stage.parameters()])
+    for parameter, g in zip(stage.parameters(), own):
+        parameter.grad = g if parameter.grad is None else parameter.grad + g
+    dist.send(gradient, dst=0)
+"""
+EVERY = "for p in stage.parameters():\n    "
+WRONG += [
+    ("ex05", HANDED_OVER.replace(old, new) + more, mistake)
+    for old, new, more, mistake in (
+        ("torch.autograd.backward(hidden, gradient)", "pass", "", "rank 0 never goes back"),
+        ("parameter.grad = g if parameter.grad is None else parameter.grad + g", "pass", "",
+         "rank 1 never goes back"),
+        ("torch.autograd.backward(hidden, gradient)", "hidden.sum().backward()", "",
+         "rank 0 goes back with ones"),
+        ("dist.recv(gradient, src=1)", "dist.recv(gradient.clone(), src=1)", "",
+         "rank 0 goes back with zeros"),
+        ("dist.recv(hidden, src=0)", "dist.recv(hidden.clone(), src=0)", "",
+         "rank 1 computes with zeros"),
+        ("dist.send(hidden.detach(), dst=1)", "dist.send(data, dst=1)", "",
+         "the inputs are handed on"),
+        ("", "", EVERY + "dist.all_reduce(p.grad)", "the ranks' gradients are mixed"),
+        ("", "", EVERY + "p.grad /= dist.get_world_size()", "halved"),
+        ("    hidden = ", "    stage.zero_grad()\n    hidden = ", "",
+         "only the last micro-batch counts"),
+    )
+]  # fmt: skip
 
 # A second, differently written right answer per exercise.
 RIGHT = {
+    "ex05": HANDED_OVER,
     "ex06": SURVIVES,
     "ex00": "parts = [torch.empty_like(number) for _ in range(dist.get_world_size())]\n"
     "dist.all_gather(parts, number)\nreturn torch.stack(parts).sum(0)",
@@ -336,6 +424,12 @@ RIGHT = {
     "return losses.sum() / torch.stack(counts).mean()",
     "ex03b": "wishes = [None] * dist.get_world_size()\n"
     "dist.all_gather_object(wishes, wish)\nreturn any(wishes)",
+    "ex04": "begin = 0\nif path.exists():\n    parts = torch.load(path, weights_only=True)\n"
+    "    begin = len(parts['done'])\n    model.load_state_dict(parts['wrapper'])\n"
+    "    optimizer.load_state_dict(parts['sgd'])\n    torch.random.set_rng_state(parts['mine'][dist.get_rank()])\n"
+    "done = [True] * begin\nfor batch in batches[begin:]:\n    take_step(batch)\n    done.append(True)\n"
+    "    parts = {'wrapper': model.state_dict(), 'sgd': optimizer.state_dict()}\n"
+    "    save(path, {**parts, 'mine': random_states(), 'done': done})",
 }
 
 
@@ -398,9 +492,10 @@ def test_another_right_answer_passes(
 def test_an_exercise_file_is_a_script(exercise: str) -> None:
     stem = judging.EXERCISES[exercise].stem
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    ranks = judging.EXERCISES[exercise].ranks
     for folder, ends_well in (("solutions", True), ("exercises", False)):
         ran = subprocess.run(
-            [*command, "--nproc-per-node=3", f"{folder}/{stem}.py"],
+            [*command, f"--nproc-per-node={ranks}", f"{folder}/{stem}.py"],
             cwd=ROOT,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
             capture_output=True,
@@ -443,11 +538,8 @@ def test_one_rank_alone_in_a_collective_is_a_timeout(
     first = verdict.results[0]
     assert (verdict.status, verdict.points) == ("timeout", 0)
     assert first.hint == judging.EXERCISES[exercise].hang_hint
-    assert [row[1] for row in first.rows] == [
-        "returned",
-        "is still inside your function",
-        "returned",
-    ]
+    words = ["returned", "is still inside your function", "returned"]
+    assert [row[1] for row in first.rows] == words[: judging.EXERCISES[exercise].ranks]
     assert not Run.open(verdict.folder).ok
 
 
@@ -456,6 +548,13 @@ def test_one_rank_alone_in_a_collective_is_a_timeout(
     [
         ("ex02", "for p in model.parameters():\n    dist.all_reduce(p.grad)", "error", "frozen"),
         ("ex00", "dist.init_process_group('gloo')", "error", "twice"),
+        (
+            "ex05",
+            HANDED_OVER.replace("hidden = stage(data)", "hidden = stage(data).detach()"),
+            "error",
+            "not its detached copy",
+        ),
+        ("ex05", HANDED_OVER.replace("(hidden, gradient)", "(hidden)"), "error", "is no scalar"),
         ("ex00", "if dist.get_rank() == 2:\n    1 / 0\nreturn number", "error", "Rank 2 raised"),
         ("ex00", "import os\nos._exit(0)", "error", "without an answer"),
         ("ex00", "raise SystemExit(0)", "error", "SystemExit"),

@@ -29,6 +29,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 from ddp_course.checks.evidence import Array, Message, pack, split, unpack
 from ddp_course.checks.ex01_wrap_for_any_device import CPU
+from ddp_course.checks.ex04_resume_exactly import LEARNING_RATE, MOMENTUM
 from ddp_course.checks.supervisor import SOCKET
 from ddp_course.devices import my_place
 from ddp_course.report import my_folder, run_rank
@@ -227,6 +228,45 @@ def drive_ex03b(function: Function, inputs: Tensors, device: torch.device) -> Te
     return outputs
 
 
+def drive_ex04(function: Function, inputs: Tensors, device: torch.device) -> Tensors:
+    """Call it twice, as two processes would: fresh model, optimizer and random state each time."""
+    path, first = my_folder() / "checkpoint.pt", int(inputs["first"])
+    models = []
+    for name in ("weight", "fresh_weight"):  # both before any call: DDP's constructor communicates
+        layer = nn.Linear(inputs[name].shape[1], 1, bias=False).to(device)
+        layer.weight.data = torch.tensor(inputs[name], device=device)
+        models.append(DDP(layer, device_ids=[device.index] if device.type == "cuda" else None))
+    batches = [
+        (torch.tensor(x, device=device), torch.tensor(y, device=device))
+        for x, y in zip(inputs["x"], inputs["y"], strict=True)
+    ]
+    drawn: list[float] = []
+    outputs: Tensors = {}
+    for model, seed, count in zip(
+        models, ("seed", "fresh_seed"), (first, len(batches)), strict=True
+    ):
+        optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
+        torch.manual_seed(int(inputs[seed][0]))
+        drawn.clear()
+
+        def take_step(batch: Any, model: DDP = model, optimizer: Any = optimizer) -> None:
+            x, y = batch
+            drawn.append(torch.rand(1).item())
+            optimizer.zero_grad()
+            nn.functional.mse_loss(model(x)[:, 0], y).backward()
+            optimizer.step()
+
+        function(take_step, batches[:count], model, optimizer, path)
+        outputs.setdefault("saved", np.array(int(path.exists())))
+    outputs["steps"] = np.array(len(drawn))
+    outputs["draws"] = np.array(drawn, dtype=np.float32)
+    outputs["next"] = outputs["draws"][:1]
+    outputs["weight"] = _array(model.module.weight)
+    for state in optimizer.state.values():
+        outputs["momentum"] = _array(state["momentum_buffer"])
+    return outputs
+
+
 def drive_ex06(function: Function, inputs: Tensors, device: torch.device) -> Tensors:
     """Train, twice interrupted: rank 1 is killed in its fourth forward; after the restart, rank 0
     in the middle of its second save."""
@@ -285,6 +325,7 @@ DRIVES = {
     "ex00": drive_ex00,
     "ex01": drive_ex01,
     "ex02": drive_ex02,
+    "ex04": drive_ex04,
     "ex03": drive_ex03,
     "ex03b": drive_ex03b,
     "ex05": drive_ex05,

@@ -20,6 +20,7 @@ from ddp_course.checks import (
     ex03_weight_batches,
     ex03b_stop_together,
     ex05_hand_over,
+    ex04_resume_exactly,
     ex06_survive_kill,
     ex07_accumulate_without_syncing,
 )
@@ -40,6 +41,7 @@ EXERCISES = {
         ex03_weight_batches.EXERCISE,
         ex03b_stop_together.EXERCISE,
         ex05_hand_over.EXERCISE,
+        ex04_resume_exactly.EXERCISE,
         ex06_survive_kill.EXERCISE,
         ex07_accumulate_without_syncing.EXERCISE,
     )
