@@ -167,7 +167,7 @@ def flags(script: Path, given: Mapping[str, Any]) -> list[str]:
             raise BadArgument(
                 f"The job {script.stem!r} has no knob {name!r}.",
                 cause=f"did you mean {close[0]!r}?" if close else "",
-                action=f"its knobs: {listed}. launch itself takes ranks, trace, limit_s, "
+                action=f"its knobs: {listed}. launch itself takes ranks, nodes, trace, limit_s, "
                 "restarts, warm, env and wait",
             )
         words += knobs[name].words(value)

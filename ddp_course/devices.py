@@ -70,14 +70,19 @@ def my_place() -> Place:
     """Choose for the rank that calls it, and make its GPU the current one if it has one.
 
     Reads LOCAL_RANK and LOCAL_WORLD_SIZE, which torchrun sets (torch/distributed/run.py). Without
-    them the answer is that of a single process.
+    them the answer is that of a single process. Where `launch(…, nodes=2)` pretends that this
+    machine is several, the nodes share its GPUs, the first ones going to node 0.
     """
     import torch
 
+    nodes_here = int(os.environ.get("DDP_COURSE_NODES_HERE", "1"))
+    ranks_each = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+    if nodes_here > 1:
+        local_rank += ranks_each * int(os.environ.get("GROUP_RANK", "0"))
     choice = choose(
         local_rank=local_rank,
-        local_world_size=int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
+        local_world_size=ranks_each * nodes_here,
         gpus=torch.cuda.device_count(),
     )
     device = torch.device(choice.device)

@@ -9,8 +9,10 @@ is left, then the launch's temporary folder is removed.
 
 Over the link the caller sends {"signal": 19, "rank": 2}, {"who": true} or {"stop": true}. The
 supervisor tells {"rank": 2, "pid": 4711} when it knows a rank and {"exit": status} at the end.
+A launch over several nodes has one torchrun, hence one child, for each; {"node": "lose"} kills the
+last one with its ranks, as if its machine had lost power, and {"node": "return"} starts it again.
 
-As a program (`start` runs it, standard library only, some 40 ms):  guard.py FD KIND command …
+As a program (`start` runs it, standard library only, some 40 ms):  guard.py FD KIND NODES command …
 Not Linux: descendants are taken from `ps` and remembered; this path was not verified.
 """
 
@@ -46,6 +48,7 @@ def start(
     command: Sequence[str],
     *,
     kind: str,
+    nodes: int = 1,
     env: Mapping[str, str],
     cwd: str | Path | None = None,
     output: int | IO[bytes] = subprocess.DEVNULL,
@@ -55,6 +58,7 @@ def start(
 
     kind  "launch": one torchrun.
           "host": a warm host; an orphan that surfaces while it lives is killed at once.
+    nodes how many processes run the command, each with a log folder of its own
 
     Either gets a TMPDIR of its own, which is removed at the end.
     """
@@ -62,7 +66,16 @@ def start(
     keep(link)
     with far_end:
         process = subprocess.Popen(
-            [sys.executable, "-S", "-E", __file__, str(far_end.fileno()), kind, *command],
+            [
+                sys.executable,
+                "-S",
+                "-E",
+                __file__,
+                str(far_end.fileno()),
+                kind,
+                str(nodes),
+                *command,
+            ],
             pass_fds=(far_end.fileno(), *pass_fds),
             start_new_session=True,
             stdin=subprocess.DEVNULL,
@@ -96,7 +109,11 @@ class Supervisor:
         self.on_exit: Callable[[int, int], None] = lambda pid, status: None
         self.ranks: Callable[[], dict[int, int]] = self._ranks_from_environ
         self._link, self._kill_strays = link, kill_strays
-        self._child, self._status = 0, None  # type: int, int | None
+        self.start_node: Callable[[int], int] = lambda node: 0  # returns the pid of its torchrun
+        self._nodes: list[int] = []  # the torchrun of each node
+        self._children: set[int] = set()  # those of them that live
+        self._lost: set[int] = set()  # those whose node was lost on purpose
+        self._worst, self._status = 0, None  # type: int, int | None
         self._deadline: float | None = None
         self._buffer = b""
         self._seen: set[int] = set()
@@ -113,9 +130,12 @@ class Supervisor:
         self.selector.register(wake, selectors.EVENT_READ, lambda: os.read(wake, 4096))
         self.selector.register(link, selectors.EVENT_READ, self._hear)
 
-    def watch(self, child: int) -> int:
-        """Serve until `child` and all its descendants are gone; return the child's wait status."""
-        self._child = child
+    def watch(self, *children: int) -> int:
+        """Serve until the children (one for each node) and all their descendants are gone.
+
+        Returns a child's wait status: the first that is not 0, leaving out nodes that were lost.
+        """
+        self._nodes, self._children = list(children), set(children)
         while True:
             for key, _ in self.selector.select(self._patience()):
                 key.data()
@@ -128,11 +148,11 @@ class Supervisor:
                 self._end_strays()
 
     def stop(self, grace_s: float = GRACE_S) -> None:
-        """Begin the end: SIGTERM to the child now, SIGKILL to everyone after the grace."""
+        """Begin the end: SIGTERM to the children now, SIGKILL to everyone after the grace."""
         if self._deadline is None:
             self._deadline = time.monotonic() + grace_s
-            if self._status is None and self._child:
-                send_signal(self._child, signal.SIGTERM)
+            for child in self._children:
+                send_signal(child, signal.SIGTERM)
 
     def tell(self, **message: Any) -> None:
         """Send one message to the caller, who may be gone."""
@@ -163,16 +183,30 @@ class Supervisor:
         elif message.get("who"):
             for rank, pid in self.ranks().items():
                 self.tell(rank=rank, pid=pid)
+        elif "node" in message:
+            self._move_node(message["node"])
         elif "signal" in message:
             pid = self.ranks().get(message["rank"], 0)
             if pid:
                 send_signal(pid, message["signal"])
 
+    def _move_node(self, how: str) -> None:
+        """Lose the last node, or start another one in its place."""
+        if how == "lose" and len(self._nodes) > 1:
+            pid = self._nodes.pop()
+            self._lost.add(pid)
+            for one in {pid} | descendants(pid):
+                send_signal(one, signal.SIGKILL)
+        elif how == "return" and self._children and self._deadline is None:
+            pid = self.start_node(len(self._nodes))
+            self._nodes.append(pid)
+            self._children.add(pid)
+
     def _ranks_from_environ(self) -> dict[int, int]:
-        """The child's children that torchrun gave a RANK: {rank: pid}."""
+        """The children's children that torchrun gave a RANK: {rank: pid}."""
         found: dict[int, int] = {}
         for pid, parent in parents().items():
-            if parent == self._child:
+            if parent in self._children:
                 with contextlib.suppress(OSError):
                     for entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
                         if entry.startswith(b"RANK="):
@@ -187,11 +221,13 @@ class Supervisor:
                 return
             if pid == 0:
                 return
-            if pid == self._child:
-                self._status = status
-                self._deadline = None
-                if self._anyone_left():
-                    self.stop(0.5)
+            if pid in self._children:
+                self._children.discard(pid)
+                self._worst = self._worst or (0 if pid in self._lost else status)
+                if not self._children:
+                    self._status, self._deadline = self._worst, None
+                    if self._anyone_left():
+                        self.stop(0.5)
             self.on_exit(pid, status)
 
     def _anyone_left(self) -> set[int]:
@@ -209,9 +245,16 @@ class Supervisor:
         me = os.getpid()
         with contextlib.suppress(OSError):
             children = Path(f"/proc/{me}/task/{me}/children").read_text().split()
-            for stray in {int(pid) for pid in children} - {self._child}:
+            for stray in {int(pid) for pid in children} - self._children:
                 for pid in {stray} | descendants(stray):
                     send_signal(pid, signal.SIGKILL)
+
+
+def log_folder_of(node: int, nodes: int, env: Mapping[str, str]) -> dict[str, str]:
+    """The variable by which the torchruns of several nodes keep their logs apart."""
+    if nodes == 1 or "PET_LOG_DIR" not in env:
+        return {}
+    return {"PET_LOG_DIR": os.path.join(env["PET_LOG_DIR"], f"node-{node}")}
 
 
 def parents() -> dict[int, int]:
@@ -301,7 +344,7 @@ def _remove_if_abandoned(folder: Path) -> None:
         os.close(lock)
 
 
-def _main(descriptor: int, kind: str, command: list[str]) -> int:
+def _main(descriptor: int, kind: str, nodes: int, command: list[str]) -> int:
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     link = socket.socket(fileno=descriptor)
     link.set_inheritable(False)
@@ -315,16 +358,21 @@ def _main(descriptor: int, kind: str, command: list[str]) -> int:
         die_with_parent(last_words)
 
     with temporary_folder() as folder:
-        child = subprocess.Popen(
-            command,
-            preexec_fn=before_exec,
-            close_fds=False,
-            env={**os.environ, "TMPDIR": folder},
-        )
-        status = supervisor.watch(child.pid)
+        started = []  # kept, so that Python does not reap them
+
+        def start_node(node: int) -> int:
+            own = {"TMPDIR": folder, **log_folder_of(node, nodes, os.environ)}
+            child = subprocess.Popen(
+                command, preexec_fn=before_exec, close_fds=False, env={**os.environ, **own}
+            )
+            started.append(child)
+            return child.pid
+
+        supervisor.start_node = start_node
+        status = supervisor.watch(*map(start_node, range(nodes)))
     supervisor.tell(exit=status)
     return os.waitstatus_to_exitcode(status) & 0xFF
 
 
 if __name__ == "__main__":
-    os._exit(_main(int(sys.argv[1]), sys.argv[2], sys.argv[3:]))
+    os._exit(_main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4:]))

@@ -32,6 +32,7 @@ from ddp_course.errors import BadArgument, CannotRun, CourseError
 from ddp_course.runs import Control, Run
 
 MAX_RANKS = 128
+MAX_NODES = 8
 _HOSTS = 2  # warm hosts that are tried before a launch is given up
 _POLL_S = 0.04  # how often a live run's files are read: well below the 0.2 s that a reader notices
 _START_S = 120.0  # for a new warm host to import torch, on a busy machine
@@ -53,6 +54,7 @@ def launch(
     job: str | Path,
     *,
     ranks: int = 2,
+    nodes: int = 1,
     trace: bool = False,
     limit_s: float = 60,
     restarts: int = 0,
@@ -61,14 +63,15 @@ def launch(
     wait: bool | None = None,
     **knobs: Any,
 ) -> Run:
-    """Run a job as `ranks` processes under torchrun on this machine.
+    """Run a job as `ranks` processes under torchrun on this machine, or several times as many.
 
     job       a job's name, the name of a cell saved by %%job, or a path to any .py file
     ranks     processes, 1 to 128 (torchrun's --nproc-per-node)
+    nodes     torchruns, each with `ranks` processes, that meet as if each had a machine of its own
     trace     profile the steps that the job marks with report.traced()
     limit_s   seconds until the run is ended with every rank's stack (the first start of a warm
               host is not counted); a collective's own time-out is half of it
-    restarts  torchrun's --max-restarts
+    restarts  torchrun's --max-restarts; with several nodes, the job then goes on when one is lost
     warm      False: a plain torchrun, as a shell would start it
     env       environment variables for this run
     wait      True: block and print; False: return at once; None: as fits (notebook or not)
@@ -77,7 +80,7 @@ def launch(
     A failed job returns a failed Run. Raises BadArgument, before anything starts, for arguments
     that cannot work, and CannotRun if this machine cannot start or record a run.
     """
-    plan = _Plan(job, ranks, trace, limit_s, restarts, warm, env or {}, knobs)
+    plan = _Plan(job, ranks, nodes, trace, limit_s, restarts, warm, env or {}, knobs)
     run = plan.new_run()
     blocking = not in_background if wait is None else wait
     run.shown_in = cell
@@ -103,22 +106,25 @@ class _Plan:
     """A checked launch: everything that is known before it starts."""
 
     def __init__(
-        self, job: str | Path, ranks: int, trace: bool, limit_s: float, restarts: int, warm: bool,
-        env: Mapping[str, str], knobs: Mapping[str, Any],
+        self, job: str | Path, ranks: int, nodes: int, trace: bool, limit_s: float, restarts: int,
+        warm: bool, env: Mapping[str, str], knobs: Mapping[str, Any],
     ) -> None:  # fmt: skip
         self.warm = warm and warm_start.available()
-        _check_whole("ranks", ranks, 1, MAX_RANKS)
+        _check_whole("nodes", nodes, 1, MAX_NODES)
+        _check_whole("ranks", ranks, 1, MAX_RANKS // nodes)
         _check_whole("restarts", restarts, 0, 100)
         _check_seconds(limit_s)
         _check_env(env)
         self.script = catalogue.find_job(job)
         self.words = catalogue.flags(self.script, knobs)
-        _check_memory(ranks, "warm" if self.warm else "plain")
+        _check_memory(nodes * ranks, "warm" if self.warm else "plain")
         _prepare_data(self.script, knobs)
-        self.ranks, self.trace, self.limit_s, self.restarts = ranks, trace, float(limit_s), restarts
+        self.nodes, self.ranks = nodes, nodes * ranks  # of all nodes together
+        self.trace, self.limit_s, self.restarts = trace, float(limit_s), restarts
         self.given_env, self.knobs = dict(env), dict(knobs)
         self.cwd, self._caller_env = _working_folder(), caller_environment()
-        self.torchrun_args = ["--standalone", "--local-addr=127.0.0.1", f"--nproc-per-node={ranks}"]
+        meeting = _rendezvous(nodes, restarts) if nodes > 1 else ["--standalone"]
+        self.torchrun_args = [*meeting, "--local-addr=127.0.0.1", f"--nproc-per-node={ranks}"]
         if restarts:
             self.torchrun_args.append(f"--max-restarts={restarts}")
 
@@ -141,6 +147,9 @@ class _Plan:
         assignments = [f"{name}={shlex.quote(value)}" for name, value in self.visible_env.items()]
         words = [sys.executable, "-m", "torch.distributed.run", *self.torchrun_args]
         text = " ".join([*assignments, shlex.join([*words, str(self.script), *self.words])])
+        if self.nodes > 1:
+            each = " ".join(str(node) for node in range(self.nodes))
+            text = f"for node in {each}; do {text} & done; wait"
         at_home = self.script.parent == catalogue.JOBS
         return text if at_home else f"cd {shlex.quote(str(self.cwd))} && {text}"
 
@@ -156,6 +165,7 @@ class _Plan:
             "DDP_COURSE_RUN": str(folder),
             "DDP_COURSE_TIMEOUT_S": str(self.limit_s / 2),
             **({"DDP_COURSE_TRACE": "1"} if self.trace else {}),
+            **({"DDP_COURSE_NODES_HERE": str(self.nodes)} if self.nodes > 1 else {}),
             **self.visible_env,
         }
 
@@ -165,6 +175,7 @@ class _Plan:
             "job": self.script.stem,
             "script": str(self.script),
             "ranks": self.ranks,
+            "nodes": self.nodes,
             "knobs": {name: _plain(value) for name, value in self.knobs.items()},
             "argv": self.words,
             "command": self.command,
@@ -207,6 +218,7 @@ class _Launch:
         assert run._control is not None
         run._control.stop = self.stop
         run._control.signal = self.signal
+        run._control.node = self.move_node
 
     def perform(self) -> None:
         run = self._run
@@ -253,6 +265,15 @@ class _Launch:
                 self._observed.killed[rank] = number
         self._news = True
 
+    def move_node(self, how: str) -> None:
+        """Lose the last node or start it again, and remember that it was the learner who did."""
+        plan = self._plan
+        with self._lock:
+            self._send(node=how)
+            if how == "lose":
+                last = range(plan.ranks - plan.ranks // plan.nodes, plan.ranks)
+                self._observed.killed.update(dict.fromkeys(last, int(signal.SIGKILL)))
+
     def _carry_out(self) -> None:
         for _ in range(_HOSTS):
             try:
@@ -273,6 +294,7 @@ class _Launch:
             request = {
                 "env": env,
                 "ranks": plan.ranks,
+                "nodes": plan.nodes,
                 "cwd": str(plan.cwd),
                 "log": str(log),
                 "torchrun_args": plan.torchrun_args,
@@ -285,7 +307,12 @@ class _Launch:
             command = [*torchrun, str(plan.script), *plan.words]
             with open(log, "wb") as output:
                 self._guard, link = guard.start(
-                    command, kind="launch", env=env, cwd=plan.cwd, output=output
+                    command,
+                    kind="launch",
+                    nodes=plan.nodes,
+                    env=env,
+                    cwd=plan.cwd,
+                    output=output,
                 )
         with self._lock:
             self._link = link
@@ -452,6 +479,29 @@ def _print_while_running(run: Run) -> None:
     _say(run.summary())
     if run.failure is not None:
         _say(runs.failure_text(run.failure))
+
+
+def _rendezvous(nodes: int, restarts: int) -> list[str]:
+    """How the torchruns of several nodes meet: the flags are the same on each.
+
+    With restarts, one node is enough to go on. A node is taken for lost after 5 s without a sign of
+    life; with less than 3 attempts a live one can be taken for dead, and two jobs come of it.
+    """
+    where = [
+        "--rdzv-backend=c10d",
+        f"--rdzv-endpoint=localhost:{_free_port()}",
+        f"--rdzv-id={os.urandom(4).hex()}",
+    ]
+    if not restarts:
+        return [f"--nnodes={nodes}", *where]
+    patience = "last_call_timeout=2,keep_alive_interval=1,keep_alive_max_attempt=5"
+    return [f"--nnodes=1:{nodes}", *where, f"--rdzv-conf={patience}"]
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def _say(text: str) -> None:

@@ -163,12 +163,13 @@ class Lock:
 class Record:
     """Reads a run's folder piece by piece, while it is written or afterwards."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, ranks_per_node: int = 1) -> None:
+        self.folder, self._ranks_per_node = folder, ranks_per_node
         self.lines: list[Line] = []
         self.events: list[dict[str, Any]] = []
         self.refused = 0  # events that were not well-formed
         self._offsets: dict[Path, int] = {}
+        self._inodes: dict[Path, int] = {}
         self._pieces: dict[Path, bytes] = {}
 
     def poll(self, now_s: float, *, last: bool = False) -> bool:
@@ -185,10 +186,14 @@ class Record:
 
     def _streams(self) -> list[tuple[Path, int | None, int, str]]:
         found: list[tuple[Path, int | None, int, str]] = []
-        for path in self.folder.glob("logs/*/attempt_*/*/std*.log"):
+        patterns = "logs/*/attempt_*/*/std*.log", "logs/node-*/*/attempt_*/*/std*.log"
+        for path in (path for pattern in patterns for path in self.folder.glob(pattern)):
             rank, attempt = path.parent.name, path.parent.parent.name.removeprefix("attempt_")
+            node = path.parents[3].name.removeprefix("node-")
             if rank.isdigit() and attempt.isdigit() and path.stem in ("stdout", "stderr"):
-                found.append((path, int(rank), int(attempt), path.stem))
+                # torchrun orders the nodes of one host by process id, and node 0 came first.
+                before = int(node) * self._ranks_per_node if node.isdigit() else 0
+                found.append((path, before + int(rank), int(attempt), path.stem))
         found.sort(key=lambda one: one[1:])
         return [*found, (self.folder / "torchrun.log", None, 0, "stderr")]
 
@@ -196,6 +201,9 @@ class Record:
         offset = self._offsets.get(path, 0)
         data = self._pieces.get(path, b"")
         with contextlib.suppress(OSError), open(path, "rb") as file:
+            inode = os.fstat(file.fileno()).st_ino
+            if self._inodes.setdefault(path, inode) != inode:  # a node that came back began it anew
+                self._inodes[path], offset, data = inode, 0, b""
             while os.fstat(file.fileno()).st_size > offset:
                 file.seek(offset)
                 piece = file.read(_MAX_READ)
@@ -230,6 +238,7 @@ class Control:
     def __init__(self) -> None:
         self.stop: Callable[[str], None] = lambda why: None
         self.signal: Callable[[int, int], None] = lambda rank, number: None
+        self.node: Callable[[str], None] = lambda how: None
 
 
 class Run:
@@ -250,7 +259,8 @@ class Run:
         self.dump_s = math.inf  # when, at a time-out, the ranks were made to write their stacks
         self.shown_in: object = None  # the notebook cell that has already displayed this run
         self._control = control
-        self._record = Record(folder)
+        self.nodes: int = asked.get("nodes", 1)
+        self._record = Record(folder, self.ranks // self.nodes)
         self._result: dict[str, Any] = {}
         self._lanes = {rank: Lane(rank) for rank in range(self.ranks)}
         self._finished = threading.Event()
@@ -268,7 +278,8 @@ class Run:
             if not 0 < asked["ranks"] <= _MOST_RANKS or not {"ended", "wall_s"} <= set(result):
                 raise ValueError("its record is not complete")
             run = cls(folder, {name: asked[name] for name in ("job", "ranks", "knobs", "command")})
-            run.asked = asked
+            run.asked, run.nodes = asked, int(asked.get("nodes", 1))
+            run._record = Record(folder, max(1, run.ranks // max(1, run.nodes)))
             run._record.poll(0.0, last=True)
             with contextlib.suppress(OSError, ValueError, TypeError):  # the logs hold them as well
                 stored = (folder / "lines.jsonl").read_bytes().splitlines()
@@ -331,6 +342,22 @@ class Run:
         """SIGKILL: the rank is gone without a word, as if it had run out of memory."""
         self._signal(rank, signal.SIGKILL)
 
+    def lose_node(self) -> None:
+        """The last node is gone, torchrun and ranks, as if its machine had lost power."""
+        self._move_node("lose")
+
+    def return_node(self) -> None:
+        """A torchrun is started in the place of the node that was lost."""
+        self._move_node("return")
+
+    def _move_node(self, how: str) -> None:
+        if self.nodes == 1:
+            raise ValueError(
+                "This run has one node; launch(…, nodes=2) makes one that can be lost."
+            )
+        if self._control is not None and not self.done:
+            self._control.node(how)
+
     def _signal(self, rank: int, number: int) -> None:
         if rank not in self._lanes:
             raise ValueError(
@@ -353,16 +380,19 @@ class Run:
         return self
 
     def wait_for_step(self, step: int) -> Run:
-        """Wait until every rank has logged this step, or the run has ended."""
+        """Wait until every rank that lives has logged this step, or the run has ended."""
         try:
-            while not self.done and not all(
-                lane.step is not None and lane.step >= step for lane in self.lanes()
-            ):
+            while not self.done and not self._all_reached(step):
                 self._finished.wait(0.02)
         except BaseException:
             self.stop()
             raise
         return self
+
+    def _all_reached(self, step: int) -> bool:
+        living = [lane for lane in self.lanes() if lane.state in ("waiting", "running", "paused")]
+        reached = [lane.step is not None and lane.step >= step for lane in living]
+        return bool(reached) and all(reached)
 
     @property
     def result(self) -> dict[str, Any]:

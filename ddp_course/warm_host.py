@@ -119,6 +119,7 @@ class _Launch:
         self._ahead: list[tuple[int, socket.socket]] = []  # ranks that wait for their orders
         self._shims: dict[int, socket.socket] = {}  # pid of a rank -> its shim
         self._pid_of_rank: dict[int, int] = {}
+        self._agents: set[int] = set()  # one for each node
         self._supervisor = guard.Supervisor(link)
         self._supervisor.on_exit = self._note_exit
         self._supervisor.ranks = lambda: dict(self._pid_of_rank)
@@ -130,17 +131,23 @@ class _Launch:
         self._supervisor.selector.register(self._listener, selectors.EVENT_READ, self._serve_shim)
 
     def run(self, request: dict[str, Any]) -> int:
-        pid = os.fork()
-        if pid == 0:
-            _leave(self._agent, request)
-        self._agent_pid = pid
-        self._supervisor.tell(agent=pid)
+        self._supervisor.start_node = lambda node: self._start_agent(request, node)
+        agents = [self._start_agent(request, node) for node in range(request["nodes"])]
         for _ in range(request["ranks"]):
             self._fork_ahead()
-        return int(self._supervisor.watch(pid))
+        return int(self._supervisor.watch(*agents))
 
-    def _agent(self, request: dict[str, Any]) -> None:
+    def _start_agent(self, request: dict[str, Any], node: int) -> int:
+        pid = os.fork()
+        if pid == 0:
+            _leave(self._agent, request, node)
+        self._agents.add(pid)
+        self._supervisor.tell(agent=pid)
+        return pid
+
+    def _agent(self, request: dict[str, Any], node: int) -> None:
         """Be `torchrun`: its own entry point, told to start shims instead of Python."""
+        self._env.update(guard.log_folder_of(node, request["nodes"], self._env))
         output = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         nothing = os.open(os.devnull, os.O_RDONLY)
         _become(self._env, request["cwd"], [nothing, output, output])
@@ -149,7 +156,7 @@ class _Launch:
         script = [*self._shim, request["script"], *request["script_args"]]
         arguments = [*request["torchrun_args"], "--no-python", *script]
         sys.argv = ["torchrun", *arguments]
-        random.seed(_SHORT_WAIT)
+        random.seed(_SHORT_WAIT if request["nodes"] == 1 else None)
         torchrun.main(arguments)
 
     def _fork_ahead(self) -> None:
@@ -205,7 +212,8 @@ class _Launch:
             self._signal_group(pid, signal.SIGKILL)
 
     def _note_exit(self, pid: int, status: int) -> None:
-        if pid == self._agent_pid:
+        self._agents.discard(pid)
+        if not self._agents:
             for _, orders in self._ahead:
                 orders.close()  # nobody will ask for these ranks; they end
             self._ahead.clear()

@@ -61,7 +61,9 @@ def test_it_saves_itself(tmp_path: Path) -> None:
 def test_it_runs_on_two_nodes_and_trains_as_one_process_does(
     cluster: Cluster,  # noqa: F811
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.chdir(tmp_path)  # where the job runs, and leaves torchrun's logs
     script = slurm_script("survive_kill", nodes=2, ranks=1, restarts=1).save(tmp_path / "a.sbatch")
     job = cluster.submit(script, f"--export=ALL,DDP_COURSE_RUN={tmp_path}")
     over = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")
@@ -77,7 +79,12 @@ def test_it_runs_on_two_nodes_and_trains_as_one_process_does(
 
 
 @needs("slurm")
-def test_scancel_leaves_no_orphan(cluster: Cluster, tmp_path: Path) -> None:  # noqa: F811
+def test_scancel_leaves_no_orphan(
+    cluster: Cluster,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
     script = slurm_script("hello_ranks", nodes=2, ranks=1, steps=100_000)
     job = cluster.submit(
         script.save(tmp_path / "b.sbatch"), f"--export=ALL,DDP_COURSE_RUN={tmp_path}"

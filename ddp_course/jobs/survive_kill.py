@@ -1,8 +1,7 @@
 """Rung 4: a job that torchrun may start again at any moment, and that goes on where it was.
 
-    TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 \
-        python -m torch.distributed.run --standalone --nproc-per-node=2 --max-restarts=1 \
-        ddp_course/jobs/survive_kill.py --pause-ms 50
+    TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 python -m torch.distributed.run --standalone \
+        --nproc-per-node=2 --max-restarts=1 ddp_course/jobs/survive_kill.py --pause-ms 50
 
 Kill one of its ranks while it runs (`kill -9` and the pid that it prints).
 

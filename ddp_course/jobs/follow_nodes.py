@@ -1,0 +1,93 @@
+"""Rung 5: a job that goes on with the nodes that are left, and takes one back.
+
+    TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 python -m torch.distributed.run --standalone \
+        --nproc-per-node=2 --max-restarts=3 ddp_course/jobs/follow_nodes.py
+
+That is one node. For two, `print(run.command)` of `launch("follow_nodes", nodes=2, restarts=3)`.
+
+Look for: `worlds`, how many ranks each start of the script found, and `weights` at the end: those
+of one process that takes as many steps. NEW marks what rung 4 does not have.
+"""
+
+import argparse
+import os
+import time
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, TensorDataset
+
+from ddp_course.devices import my_place
+from ddp_course.report import log, my_folder, run_rank
+
+GLOBAL_BATCH_SIZE = 48  # splits evenly over 1, 2, 3, 4, 6 and 8 ranks
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--steps", type=int, default=20, help="how long to train, at most")
+parser.add_argument("--until-back", action="store_true", help="until a lost node is back")  # NEW:
+parser.add_argument("--seed", type=int, default=0, help="for the weights and the data")
+parser.add_argument("--pause-ms", type=float, default=0.0, help="more work pretended in each step")
+
+
+def came_back(worlds: list[int]) -> bool:  # NEW:
+    """Whether the job was smaller than it had been, and is as large again."""
+    most = max(worlds)
+    return worlds[-1] == most and min(worlds[worlds.index(most) :]) < most
+
+
+def main() -> None:
+    args = parser.parse_args()
+    place = my_place()
+    torch.set_num_threads(1)  # the model is tiny: more threads would cost more than they save
+    dist.init_process_group(place.backend, timeout=place.timeout, device_id=place.device_id)
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+
+    torch.manual_seed(args.seed)
+    images = torch.randn(480, 1, 8, 8)  # as large as the handwritten digits
+    labels = (images.flatten(1) @ torch.randn(64, 10)).argmax(1)  # (480,): a rule one can learn
+    loader = DataLoader(TensorDataset(images, labels), batch_size=GLOBAL_BATCH_SIZE)
+
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10))
+    model.to(place.device)
+    model = DDP(model, device_ids=place.device_ids)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+    path, done, worlds = my_folder() / "checkpoint.pt", 0, []
+    if path.exists():  # on every rank; a cluster needs a disk that all its nodes share
+        saved = torch.load(path, map_location=place.device)
+        model.load_state_dict(saved["model"])
+        optimizer.load_state_dict(saved["optimizer"])
+        done, worlds = saved["done"], saved["worlds"]  # NEW:
+    worlds = [*worlds, world_size]  # NEW: of every start so far
+    log(resumed_at=done, world_size=world_size, pid=os.getpid(), node=os.environ["GROUP_RANK"])
+
+    batches, step = list(loader), done  # 10 batches, which come again and again
+    while step < args.steps:
+        if args.until_back and came_back(worlds) and step >= done + 5:  # NEW: 5 steps together
+            break
+        x, y = batches[step % len(batches)]
+        x, y = x[rank::world_size], y[rank::world_size]  # a share of the same batch, for any world
+        x, y = x.to(place.device), y.to(place.device)
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        step += 1
+        time.sleep(args.pause_ms / 1000)
+        if rank == 0:
+            states = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+            torch.save({**states, "done": step, "worlds": worlds}, f"{path}.draft")  # NEW:
+            os.replace(f"{path}.draft", path)
+        log(step=step, loss=loss.item(), samples=len(x))
+
+    log(steps=step, worlds=worlds, weights=nn.utils.parameters_to_vector(model.parameters()))
+    dist.barrier()
+    if rank == 0:
+        path.unlink()  # nobody needs it any more
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    run_rank(main)
