@@ -424,10 +424,12 @@ RIGHT = {
     "return losses.sum() / torch.stack(counts).mean()",
     "ex03b": "wishes = [None] * dist.get_world_size()\n"
     "dist.all_gather_object(wishes, wish)\nreturn any(wishes)",
-    "ex04": "begin = 0\nif path.exists():\n    parts = torch.load(path, weights_only=True)\n"
-    "    begin = len(parts['done'])\n    model.load_state_dict(parts['wrapper'])\n"
-    "    optimizer.load_state_dict(parts['sgd'])\n    torch.random.set_rng_state(parts['mine'][dist.get_rank()])\n"
-    "done = [True] * begin\nfor batch in batches[begin:]:\n    take_step(batch)\n    done.append(True)\n"
+    "ex04": "parts = torch.load(path, weights_only=True) if path.exists() else {'done': []}\n"
+    "done = parts['done']\n"
+    "if done:\n    model.load_state_dict(parts['wrapper'])\n"
+    "    optimizer.load_state_dict(parts['sgd'])\n"
+    "    torch.random.set_rng_state(parts['mine'][dist.get_rank()])\n"
+    "for batch in batches[len(done):]:\n    take_step(batch)\n    done.append(True)\n"
     "    parts = {'wrapper': model.state_dict(), 'sgd': optimizer.state_dict()}\n"
     "    save(path, {**parts, 'mine': random_states(), 'done': done})",
 }

@@ -19,8 +19,8 @@ from ddp_course.checks import (
     ex02_average_gradients,
     ex03_weight_batches,
     ex03b_stop_together,
-    ex05_hand_over,
     ex04_resume_exactly,
+    ex05_hand_over,
     ex06_survive_kill,
     ex07_accumulate_without_syncing,
 )
@@ -40,8 +40,8 @@ EXERCISES = {
         ex02_average_gradients.EXERCISE,
         ex03_weight_batches.EXERCISE,
         ex03b_stop_together.EXERCISE,
-        ex05_hand_over.EXERCISE,
         ex04_resume_exactly.EXERCISE,
+        ex05_hand_over.EXERCISE,
         ex06_survive_kill.EXERCISE,
         ex07_accumulate_without_syncing.EXERCISE,
     )

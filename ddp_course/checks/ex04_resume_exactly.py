@@ -1,0 +1,248 @@
+"""ex04: a training that saves and resumes exactly, called twice as by two processes.
+
+The step is that of a linear layer under DDP, with momentum, and it draws one random number, as
+dropout would. The oracle is one process that is never interrupted, with all ranks' batches.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ddp_course.checks.evidence import Array
+from ddp_course.checks.manifest import Check, Exercise, Mistake, PerRank, Tensors, all_close
+
+BATCHES, SIZE, FEATURES = 6, 4, 3
+LEARNING_RATE, MOMENTUM = 0.1, 0.9
+
+
+def _draw(random: np.random.Generator, ranks: int) -> PerRank:
+    """`first` batches are trained before the interruption; seeds are another on each rank."""
+    seeds = random.choice(2**31, size=(2, ranks), replace=False)
+    shared: Tensors = {
+        "first": np.array(int(random.integers(2, 4)), dtype=np.int64),
+        "weight": random.normal(size=(1, FEATURES)).astype(np.float32),
+        "fresh_weight": random.normal(size=(1, FEATURES)).astype(np.float32),
+    }
+    return [
+        shared
+        | {
+            "x": random.normal(size=(BATCHES, SIZE, FEATURES)).astype(np.float32),
+            "y": random.normal(size=(BATCHES, SIZE)).astype(np.float32),
+            "seed": seeds[0, rank : rank + 1].astype(np.int64),
+            "fresh_seed": seeds[1, rank : rank + 1].astype(np.int64),
+        }
+        for rank in range(ranks)
+    ]
+
+
+def _first(inputs: PerRank) -> int:
+    return int(inputs[0]["first"])
+
+
+def _trained(
+    inputs: PerRank, weight: Array, momentum: Array, begin: int, end: int
+) -> tuple[Array, Array]:
+    """Weight and momentum after the steps begin … end - 1: SGD as torch defines it, in float64."""
+    for step in range(begin, end):
+        gradients = []
+        for mine in inputs:
+            x, y = mine["x"][step].astype(np.float64), mine["y"][step].astype(np.float64)
+            gradients.append(2 / SIZE * (x @ weight[0] - y) @ x)
+        momentum = MOMENTUM * momentum + np.mean(gradients, axis=0)[None]
+        weight = weight - LEARNING_RATE * momentum
+    return weight, momentum
+
+
+def _start(inputs: PerRank, name: str = "weight") -> tuple[Array, Array]:
+    weight = inputs[0][name].astype(np.float64)
+    return weight, np.zeros_like(weight)
+
+
+def _draws(seed: Array, begin: int, end: int) -> Array:
+    """The numbers begin … end - 1 of torch.rand, which takes 24 bits of each number of MT19937."""
+    raw = np.random.RandomState(int(seed[0])).randint(0, 2**32, size=end, dtype=np.uint32)
+    drawn: Array = ((raw & 0xFFFFFF) * 2.0**-24).astype(np.float32)[begin:]
+    return drawn
+
+
+def _steps(inputs: PerRank) -> PerRank:
+    left = np.array(BATCHES - _first(inputs), dtype=np.int64)
+    return [{"steps": left} for _ in inputs]
+
+
+def _state(inputs: PerRank) -> PerRank:
+    weight, momentum = _trained(inputs, *_start(inputs), 0, BATCHES)
+    return [{"weight": weight, "momentum": momentum} for _ in inputs]
+
+
+def _random(inputs: PerRank) -> PerRank:
+    drawn = [_draws(mine["seed"], _first(inputs), BATCHES) for mine in inputs]
+    return [{"draws": mine, "next": mine[:1]} for mine in drawn]
+
+
+def _steps_are(steps: int, outputs: PerRank) -> bool:
+    return all_close(outputs, [{"steps": np.array(steps)} for _ in outputs])
+
+
+def _weight_is(weight: Array, outputs: PerRank) -> bool:
+    return all_close(outputs, [{"weight": weight} for _ in outputs])
+
+
+def _draws_are(drawn: list[Array], outputs: PerRank) -> bool:
+    return all_close(outputs, [{"draws": mine} for mine in drawn])
+
+
+def _nothing_saved(inputs: PerRank, outputs: PerRank) -> bool:
+    return all_close(outputs, [{"saved": np.array(0)} for _ in outputs])
+
+
+def _all_again(inputs: PerRank, outputs: PerRank) -> bool:
+    return _steps_are(BATCHES, outputs)
+
+
+def _one_twice(inputs: PerRank, outputs: PerRank) -> bool:
+    return _steps_are(BATCHES - _first(inputs) + 1, outputs)
+
+
+def _none_left(inputs: PerRank, outputs: PerRank) -> bool:
+    return _steps_are(0, outputs)
+
+
+def _no_weights(inputs: PerRank, outputs: PerRank) -> bool:
+    first = _first(inputs)
+    _, momentum = _trained(inputs, *_start(inputs), 0, first)
+    fresh, zero = _start(inputs, "fresh_weight")
+    return any(
+        _weight_is(_trained(inputs, fresh, start, first, BATCHES)[0], outputs)
+        for start in (momentum, zero)
+    )
+
+
+def _no_optimizer(inputs: PerRank, outputs: PerRank) -> bool:
+    first = _first(inputs)
+    weight, momentum = _trained(inputs, *_start(inputs), 0, first)
+    cold = _trained(inputs, weight, np.zeros_like(momentum), first, BATCHES)[0]
+    return _weight_is(cold, outputs)
+
+
+def _no_random(inputs: PerRank, outputs: PerRank) -> bool:
+    left = BATCHES - _first(inputs)
+    return _draws_are([_draws(mine["fresh_seed"], 0, left) for mine in inputs], outputs)
+
+
+def _rank_0_random(inputs: PerRank, outputs: PerRank) -> bool:
+    mine = _draws(inputs[0]["seed"], _first(inputs), BATCHES)
+    return _draws_are([mine for _ in inputs], outputs)
+
+
+def _random_too_early(inputs: PerRank, outputs: PerRank) -> bool:
+    first = _first(inputs)
+    return _draws_are([_draws(mine["seed"], first - 1, BATCHES - 1) for mine in inputs], outputs)
+
+
+EXERCISE = Exercise(
+    name="ex04",
+    stem="ex04_resume_exactly",
+    function="train",
+    title="Resume exactly",
+    ranks=3,
+    draw=_draw,
+    checks=(
+        Check(
+            id="steps",
+            title="after the interruption, the steps that were left are taken, and no other",
+            why="a repeated batch counts twice and a skipped one never, and nothing says so",
+            points=1,
+            expected=_steps,
+            shown=("first", "steps"),
+        ),
+        Check(
+            id="state",
+            title="weights and momentum are those of a run that was never interrupted",
+            why="the optimizer's memory is part of the training: without it the next steps differ",
+            points=2,
+            expected=_state,
+            shown=("weight", "weight"),
+            depends=("steps",),
+        ),
+        Check(
+            id="random",
+            title="each rank's random numbers go on where they were",
+            why="dropout and augmentation draw from them, on every rank from another state",
+            points=2,
+            expected=_random,
+            shown=("seed", "next"),
+            depends=("state",),
+        ),
+    ),
+    mistakes=(
+        Mistake(
+            "nothing saved",
+            "After the first call there was no checkpoint. Call save(path, …) on all ranks after "
+            "each step.",
+            _nothing_saved,
+        ),
+        Mistake(
+            "every batch again",
+            "All six batches were trained again after the interruption. Save how many steps are "
+            "done, and begin the loop there.",
+            _all_again,
+        ),
+        Mistake(
+            "one batch twice",
+            "One batch was trained twice: the checkpoint says `step`, but when it is written that "
+            "step is done. Save the number of the next one, step + 1.",
+            _one_twice,
+        ),
+        Mistake(
+            "the rest left out",
+            "After the interruption no step was taken. A checkpoint does not mean that the "
+            "training is finished: go on with the batches that are left.",
+            _none_left,
+        ),
+        Mistake(
+            "weights not loaded",
+            "The second call went on with the fresh model's weights. Put the saved ones into "
+            "model.module with load_state_dict.",
+            _no_weights,
+        ),
+        Mistake(
+            "optimizer forgotten",
+            "The weights were loaded, but the momentum began at zero. Save optimizer.state_dict() "
+            "too, and load it.",
+            _no_optimizer,
+        ),
+        Mistake(
+            "random state forgotten",
+            "After the interruption the ranks drew the numbers of a fresh process. Save "
+            "random_states(), and restore this rank's with torch.set_rng_state.",
+            _no_random,
+        ),
+        Mistake(
+            "rank 0's random state everywhere",
+            "Every rank went on with rank 0's random numbers. random_states() is a list with one "
+            "state for each rank: take that of dist.get_rank().",
+            _rank_0_random,
+        ),
+        Mistake(
+            "random state of the step before",
+            "The numbers of the last step were drawn once more: the states were taken before the "
+            "step. Take them after it, as everything else.",
+            _random_too_early,
+        ),
+    ),
+    errors={
+        "Missing key(s)": "The names do not fit: state_dict() of the DDP wrapper begins each name "
+        "with `module.`. Use model.module in both places.",
+        "KeyError": "The checkpoint has no such entry; load() gives {} where there is none yet. "
+        "Look for the same name in what you save.",
+        "Weights only load failed": "Only tensors and plain Python can be read back: save "
+        "state_dict(), not the model or the optimizer itself.",
+        "RNG state must be": "set_rng_state takes one rank's state; random_states() is a list of "
+        "all of them.",
+        "not been initialized": "The process group already exists when your function is called: "
+        "neither create nor destroy it.",
+    },
+    hang_hint="save() and random_states() wait for all ranks. Is there an `if rank == …` around "
+    "one of them?",
+)
