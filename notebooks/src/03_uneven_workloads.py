@@ -253,9 +253,9 @@ one_active.values("samples")
 # honest mean, and a sample counts for more the fewer there are beside it: in the last step of this
 # run there were 12.
 #
-# `Join` answers only for what DDP sends. A collective of your own inside the loop, a loss that is
-# summed over ranks for the log, would be paired with one of Join's, without an error. Often it is
-# simpler to give all ranks equally many batches: `DistributedSampler` pads or drops (lesson 08).
+# `Join` answers only for what DDP sends. A collective of your own inside the loop, such as a loss
+# summed over ranks for the log, meets one of Join's and gets a wrong number. Often it is simpler to
+# give all ranks equally many batches: `DistributedSampler` pads or drops (lesson 08).
 #
 # ## Is the mean of the means the mean?
 #
