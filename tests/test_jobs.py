@@ -423,12 +423,14 @@ HANGING = {
     "wrong_barrier",
     "wrong_evaluation",
 }  # from two ranks on
-REFUSED = {"wrong_device_ids", "wrong_output_device"}
+REFUSED = {"wrong_device_ids", "wrong_output_device", "wrong_output_kept"}
 ELSEWHERE = {  # their cases are in test_lesson_03.py
     *HANGING, "train_uneven_one_process", "wait_for_straggler", "weight_batches",
 } | {  # … and in test_lesson_05.py
     *REFUSED, "train_whole_model", "train_two_devices", "train_pipeline",
     "train_pipeline_replicas", "count_pipeline_memory", "wrong_isend",
+} | {  # … and in test_lesson_06.py
+    "read_environment", "survive_kill", "follow_nodes", "wrong_fixed_port", "wrong_modulo_index",
 }  # fmt: skip
 FAILING = (
     HANGING | REFUSED | {job for job, knobs, _, ends_well in CASES if not ends_well and not knobs}

@@ -17,9 +17,12 @@ RUNGS = [
     ("train_ddp", "overlap_buckets", 40, 29),
     ("train_ddp", "weight_batches", 13, 3),
     ("train_ddp", "accumulate_gradients", 23, 4),
+    ("train_one_process", "use_data_parallel", 5, 0),
     ("overlap_buckets", "time_accumulation", 31, 19),
     ("train_digits", "resume_training", 60, 22),
     ("resume_training", "wrong_resume", 20, 8),
+    ("train_ddp", "survive_kill", 27, 5),
+    ("survive_kill", "follow_nodes", 35, 33),
 ]
 
 

@@ -1,0 +1,320 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#       format_version: '1.3'
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 01 DP or DDP
+#
+# | | |
+# |---|---|
+# | **do** | train one model over several replicas in two ways, as threads of one process (DP) and as processes (DDP); take both steps apart; kill a rank |
+# | **learn** | what each way moves and waits for, what Python's interpreter lock costs, and which of the two to take |
+# | **need** | [00 Start here](00_start_here.ipynb): rank, `all_reduce` |
+# | **minutes** | 30 |
+#
+# Both are *data parallelism*: each replica of the model computes the gradient of a share of the batch,
+# and the shares are added up. `nn.DataParallel` (DP) keeps all replicas in **one process, with a
+# thread for each GPU**. `DistributedDataParallel` (DDP) gives each a **process of its own**. New words
+# are in the [glossary 术语表](glossary.md).
+
+# %%
+from ddp_course import check, compare, doctor, explore, launch, parts, predict, show_diff, show_job
+
+# %% [markdown]
+# ## What can this machine prove?
+#
+# DP needs two GPUs in one machine. Its *mechanism* does not: below it is rebuilt with threads on the
+# CPU, and labelled so. What is counted (bytes, replicas, equality, who dies) holds for any machine;
+# what is timed holds for this one, and depends on how many cores are free.
+
+# %%
+doctor()
+
+# %% [markdown]
+# ## What does the real DataParallel do here?
+#
+# It is the shortest distributed program that there is: one line more than one process. (The other
+# lines marked NEW write down how many replicas ran, and where.)
+
+# %%
+show_diff("train_one_process", "use_data_parallel")
+
+# %%
+guess = predict(
+    "On how many replicas does a step run, on this machine?", unit="replicas", low=1, high=64
+)
+
+# %%
+real = launch("use_data_parallel", ranks=1)
+
+# %%
+real.value("replicas"), real.value("devices")
+
+# %%
+guess.reveal(real.value("replicas"))
+
+# %% [markdown]
+# Read it: one replica for each GPU that the process may use; without GPUs, or with one, the wrapper
+# calls your model as if it were not there, **without a word**. A program that says `nn.DataParallel`
+# is not parallel for that. Print what it runs on.
+#
+# ## What happens in a step with threads?
+#
+# Six moves, in *every* step: replicate the weights, scatter the batch, apply in parallel, gather the
+# outputs and compute the loss in one place, backward on each replica, reduce the gradients onto
+# replica 0, whose optimizer steps. Here they are, on the CPU.
+
+# %%
+show_job("thread_parallel")
+
+# %% [markdown]
+# It runs one of two models. **deep**: 80 layers of 16 × 16, each so small that Python's own work
+# (calling a layer, building the graph) takes longer than the arithmetic. **wide**: 2 layers of
+# 1024 × 1024, where matrix products take nearly all the time.
+#
+# ## Does DataParallel compute the gradients on one device?
+#
+# So one can read: the first GPU computes the gradients, the others only the forward. Each replica
+# reports the length of its own gradient, *before* the reduction.
+
+# %%
+guess = predict("Two replicas. How many have gradients of their own?", choices=[1, 2])
+
+# %%
+deep_threads = launch("thread_parallel", ranks=1, model="deep", threads=2)
+
+# %%
+guess.reveal(
+    len(set(deep_threads.value("norms"))), note=f"their lengths: {deep_threads.value('norms')}"
+)
+
+# %%
+deep_threads.value("gap")
+
+# %% [markdown]
+# Read it: all replicas compute gradients, each of its share (the lengths differ, for their samples
+# do). On one device they are *added up*, and the sum is the gradient that one process computes from
+# the whole batch: the second number is the largest difference. So the first device has more to keep
+# and more to do, but not all of it.
+#
+# ## What does the interpreter lock cost?
+#
+# In CPython, one thread at a time runs Python code: the one that holds the *global interpreter lock*
+# (GIL). PyTorch lets go of it inside large operations. `compute` is forward and backward of both
+# replicas at once; `alone` is one replica's half of the work while the other thread rests. Side by
+# side, both would take the same time: a ratio of 1. One after the other, 2.
+
+# %%
+guess = predict(
+    "The deep model, two threads: compute, divided by alone?", unit="times", low=0.5, high=10
+)
+
+# %%
+guess.reveal(deep_threads.value("compute_ms") / deep_threads.value("alone_ms"))
+
+# %%
+guess = predict("And the wide model, of large matrix products?", unit="times", low=0.5, high=10)
+
+# %%
+wide_threads = launch("thread_parallel", ranks=1, model="wide", threads=2)
+
+# %%
+guess.reveal(wide_threads.value("compute_ms") / wide_threads.value("alone_ms"))
+
+# %%
+compare(
+    {"deep": deep_threads, "wide": wide_threads},
+    "replicate_ms",
+    "compute_ms",
+    "alone_ms",
+    "gather_ms",
+    "reduce_ms",
+)
+
+# %% [markdown]
+# Read it: the closer to 1, the more ran side by side; 2 or more means that the threads took turns,
+# and above 2, that taking turns costs time as well. Python's own work (deep) cannot be shared out
+# among threads. Time inside large operations (wide) can, *if a core is free for it*. With GPUs it is
+# the same lock: kernels run side by side, but one process's Python must start them all.
+#
+# The sliders launch it again. (On a machine with few cores, four threads wait for cores, too.)
+
+# %%
+explore(
+    "thread_parallel",
+    parts("replicate_ms", "compute_ms", "alone_ms", "gather_ms", "reduce_ms"),
+    ranks=1,
+    threads=[2, 1, 4],
+    model=["deep", "wide"],
+)
+
+# %% [markdown]
+# ## And with processes?
+#
+# The same models, the same batches, the same gradients; each replica in a process with an interpreter
+# of its own. Nothing is replicated or gathered in a step. What is new is `wait`: from this rank's last
+# gradient until the average is back.
+
+# %%
+show_job("process_parallel")
+
+# %%
+guess = predict(
+    "The deep model: compute of one of two processes, in % of compute with two threads?",
+    unit="%",
+    low=0,
+    high=300,
+)
+
+# %%
+deep_processes = launch("process_parallel", ranks=2, model="deep")
+wide_processes = launch("process_parallel", ranks=2, model="wide")
+
+# %%
+guess.reveal(100 * deep_processes.value("compute_ms") / deep_threads.value("compute_ms"))
+
+# %%
+deep_processes.value("gap"), wide_processes.value("gap")
+
+# %%
+compare(
+    {
+        "deep, threads": deep_threads,
+        "deep, processes": deep_processes,
+        "wide, threads": wide_threads,
+        "wide, processes": wide_processes,
+    },
+    "replicate_ms",
+    "compute_ms",
+    "gather_ms",
+    "reduce_ms",
+    "wait_ms",
+)
+
+# %% [markdown]
+# Read it: the gradients are one process's again (the two errors above). Processes share no lock, so
+# `compute` is one replica's share: near `alone` above, if a core is free for each rank. In exchange
+# they wait, for messages and for the slower rank. Which *sum* of a row is smaller is for your table
+# to say: on one machine's cores, small models can be quickest in a single process. With GPUs and
+# NCCL the messages are quicker, and DDP can send them while backward still runs (lesson 02).
+#
+# ## How many bytes does a step move?
+
+# %%
+guess = predict(
+    "The deep model has 0.083 MiB of weights. Four threads: how much is copied in one step?",
+    unit="MiB",
+    low=0,
+    high=10,
+)
+
+# %%
+four_threads = launch("thread_parallel", ranks=1, model="deep", threads=4)
+four_processes = launch("process_parallel", ranks=4, model="deep")
+
+# %%
+guess.reveal(four_threads.value("copied_mib"))
+
+# %%
+compare(
+    {
+        "2 threads": deep_threads,
+        "4 threads": four_threads,
+        "2 processes": deep_processes,
+        "4 processes": four_processes,
+    },
+    "copied_mib",
+)
+
+# %% [markdown]
+# Read it: with threads, replica 0 sends all weights to each other replica and receives all gradients
+# from it, so its traffic grows with their number: $2(n-1)$ times the weights, in every step, through
+# one device. With processes no weights travel, and each rank hands over its gradients once, however
+# many ranks there are. (A ring all-reduce then sends and receives $2(n-1)/n$ times that, per rank:
+# less than twice.) That is one reason why DP stops to
+# scale where DDP goes on.
+#
+# ## Is DDP fault tolerant?
+#
+# Also to be read: with processes, the others carry on when one fails.
+
+# %%
+guess = predict("Rank 1 of 3 is killed during training. How many ranks finish?", choices=[0, 1, 2])
+
+# %%
+killed = launch("process_parallel", ranks=3, steps=5000, limit_s=40, wait=False).wait_for_step(5)
+
+# %%
+killed.kill(1)
+killed.exit_codes
+
+# %%
+guess.reveal(list(killed.exit_codes.values()).count(0))
+
+# %% [markdown]
+# Read it: none. The others need rank 1's gradients in their next all-reduce, so the job ends. DDP by
+# itself tolerates no fault. Processes make it *possible* to start again: torchrun does that, from a
+# checkpoint of yours (lessons 04 and 06). With threads there is not even that: one process, one fate.
+#
+# ## So which one?
+#
+# | | DP (threads) | DDP (processes) | backed by |
+# |---|---|---|---|
+# | **performance** | one interpreter lock for all replicas; weights copied in every step | a lock for each; gradients sent during backward | your two ratios and the table of moves; overlap: lesson 02 |
+# | **scaling** | one machine; traffic of replica 0 grows with the replicas | many machines; traffic per rank stays bounded | the bytes above; documentation [1] |
+# | **complexity** | one line | a process group, a share of the data, a launcher | `show_diff` above, and that of `train_ddp` in lesson 02 |
+# | **fault tolerance** | none | none by itself; torchrun restarts | the killed rank above; lesson 06 |
+# | **model over several devices** | no | yes | documentation [1]; lesson 05 |
+# | **when to use** | a quick try, or old code, on one machine with several GPUs | everything else; PyTorch recommends it on a single machine too | documentation [2] |
+#
+# There is a third mechanism: **RPC** (`torch.distributed.rpc`), with which a process calls functions
+# and holds objects of another. It is for work that is no replica and no collective: a parameter
+# server, actors of reinforcement learning. Its documentation says: stable, and in maintenance mode
+# [3]. Where DDP, a pipeline (lesson 05) or sharding serves, take those.
+#
+# ## Can you write a wrap for any device?
+#
+# **Exercise 01.** One function that wraps a model on a laptop, on a GPU server and on the second node
+# of a cluster:
+# [exercises/ex01_wrap_for_any_device.py](../exercises/ex01_wrap_for_any_device.py). The check runs it
+# here for real, then pretends machines with GPUs and reads what it asks for.
+
+# %%
+check("ex01")
+
+# %% [markdown]
+# ## What would have gone wrong?
+#
+# - **DP on a CPU, or with one visible GPU** Nothing is parallel, and nothing says so.
+# - **Ten GPUs, one DP process** Python starts all kernels of all of them. Look at `compute / alone`.
+# - **A counter in the model under DP** What forward writes into a replica is gone after the step [2].
+# - **BatchNorm under DP** Each replica normalises its share, and only replica 0's statistics stay.
+# - **`device_ids` with all GPUs in DDP** That is DP's argument. A rank names its own one, or None.
+# - **"DDP carries on without the dead rank"** You killed one.
+#
+# > **On your cluster.** With two or more GPUs in this machine, `use_data_parallel` above runs the real
+# > thing: `replicas` says on how many. For DDP take one process for each GPU: `python -m
+# > torch.distributed.run --standalone --nproc-per-node=GPUS ddp_course/jobs/process_parallel.py
+# > --model wide`; over two machines replace `--standalone` by `--nnodes=2
+# > --rdzv-backend=c10d --rdzv-endpoint=HOST:29500 --rdzv-id=JOB`, on both. `my_place()` chooses NCCL,
+# > and no line changes. DP has no such command: it ends at the machine's edge. (Neither could be tried
+# > on several GPUs where this lesson was written.)
+#
+# **Sources.** [1] S. Li, J. Zhu, *Getting Started with Distributed Data Parallel*, section on DP and
+# DDP, docs.pytorch.org/tutorials/intermediate/ddp_tutorial.html (updated June 2025) · [2] PyTorch
+# documentation, *DataParallel*, docs.pytorch.org/docs/stable/generated/torch.nn.DataParallel.html (as
+# in torch 2.14.1) · [3] PyTorch documentation, *Distributed RPC Framework*,
+# docs.pytorch.org/docs/stable/rpc.html (version 2.9) · P. Patarasuk, X. Yuan, *Bandwidth optimal
+# all-reduce algorithms for clusters of workstations*, J. Parallel Distrib. Comput. 69, 2009 (the ring)
+# · behaviour as run with torch 2.14.1, November 2026.
+#
+# **Next:** [02 Basic DDP](02_basic_ddp.ipynb)
