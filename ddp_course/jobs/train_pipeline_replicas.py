@@ -36,14 +36,6 @@ parser.add_argument("--micro-batches", type=int, default=4, help="pieces of each
 parser.add_argument("--seed", type=int, default=0, help="for the weights and the data")
 
 
-def count_and_average(
-    state: tuple[dist.ProcessGroup, list[int]], bucket: dist.GradBucket
-) -> Future[torch.Tensor]:
-    group, sent = state
-    sent.append(bucket.buffer().nbytes)  # DDP calls this once for each bucket that it sends
-    return allreduce_hook(group, bucket)  # None would mean all ranks, not my column
-
-
 def main() -> None:
     args = parser.parse_args()
     place = my_place()
@@ -63,8 +55,13 @@ def main() -> None:
     module = nn.Sequential(*mine).to(place.device)
     column, row = mesh["dp"].get_group(), mesh["pp"].get_group()
     module = DDP(module, process_group=column, device_ids=place.device_ids)
+
+    def count_and_average(sent: list[int], bucket: dist.GradBucket) -> Future[torch.Tensor]:
+        sent.append(bucket.buffer().nbytes)  # DDP calls this once for each bucket that it sends
+        return allreduce_hook(column, bucket)  # None would mean all ranks, not my column
+
     sent: list[int] = []  # bytes of each all-reduce of a step
-    module.register_comm_hook((column, sent), count_and_average)
+    module.register_comm_hook(sent, count_and_average)
     # Told the shapes, the stage need not try the module first: a forward that DDP would count.
     shape = (x.shape[1] // args.micro_batches, WIDTH)
     like = torch.empty(shape, dtype=x.dtype, device=place.device, requires_grad=True)
