@@ -58,7 +58,7 @@ def main() -> None:
     dist.init_process_group(place.backend, timeout=place.timeout, device_id=place.device_id)  # NEW:
     rank, world_size = dist.get_rank(), dist.get_world_size()  # NEW: who I am, of how many
 
-    torch.manual_seed(0)
+    torch.manual_seed(1)
     images, labels = load("digits", train=True)  # (1437, 1, 8, 8) in 0 … 1, (1437,)
     dataset = TensorDataset(images, labels, torch.arange(len(images)))
     sampler = DistributedSampler(dataset, drop_last=True)  # NEW: my share
