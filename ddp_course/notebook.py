@@ -60,6 +60,9 @@ def save_job(line: str, cell: str) -> None:
             action="begin the cell with `%%job my_job`: small letters, digits and _",
         )
     compile(cell, f"{name}.py", "exec", dont_inherit=True)
+    for run in launcher.live_runs():
+        if run.asked["script"] == str(path):
+            run.wait()  # it was launched with the cell as it was
     text = cell if cell.endswith("\n") else cell + "\n"
     draft = path.with_suffix(f".{os.getpid()}.tmp")
     try:
