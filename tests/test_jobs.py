@@ -158,7 +158,7 @@ def losses_in_float64(model: str) -> list[float]:
     from torch import nn
 
     torch.manual_seed(0)
-    layers, width, batch = (80, 16, 48) if model == "deep" else (2, 1024, 240)
+    layers, width, batch = (200, 16, 48) if model == "deep" else (2, 1024, 240)
     network = nn.Sequential(*[nn.Linear(width, width) for _ in range(layers)])
     x, y = torch.randn(batch, width).double(), torch.randn(batch, width).double()
     parameters = list(network.double().parameters())
@@ -174,7 +174,7 @@ def losses_in_float64(model: str) -> list[float]:
 def thread_parallel(run: Run) -> None:
     """Each rank is one whole job; nothing passes between them."""
     threads, model = run.knobs.get("threads", 2), run.knobs.get("model", "deep")
-    weights_mib = {"deep": 80 * (16 * 16 + 16), "wide": 2 * (1024 * 1024 + 1024)}[model] * 4 / 2**20
+    weights_mib = {"deep": 200 * (16 * 16 + 16), "wide": 2 * (1024 * 1024 + 1024)}[model] * 4 / 2**20
     for rank in range(run.ranks):
         np.testing.assert_allclose(run.values("loss", rank), losses_in_float64(model), rtol=1e-5)
         assert run.value("copied_mib", rank) == 2 * (threads - 1) * weights_mib
@@ -187,7 +187,7 @@ def thread_parallel(run: Run) -> None:
 
 def process_parallel(run: Run) -> None:
     model = run.knobs.get("model", "deep")
-    weights_mib = {"deep": 80 * (16 * 16 + 16), "wide": 2 * (1024 * 1024 + 1024)}[model] * 4 / 2**20
+    weights_mib = {"deep": 200 * (16 * 16 + 16), "wide": 2 * (1024 * 1024 + 1024)}[model] * 4 / 2**20
     losses = np.mean(every(run, "loss"), axis=0)
     np.testing.assert_allclose(losses, losses_in_float64(model), rtol=1e-5)
     assert set(run.by_rank("copied_mib").values()) == {weights_mib}

@@ -39,7 +39,7 @@ def main() -> None:
     rank, world_size = dist.get_rank(), dist.get_world_size()
 
     torch.manual_seed(0)
-    layers, width, batch = (80, 16, 48) if args.model == "deep" else (2, 1024, 240)
+    layers, width, batch = (200, 16, 48) if args.model == "deep" else (2, 1024, 240)
     model = nn.Sequential(*[nn.Linear(width, width) for _ in range(layers)]).to(place.device)
     x, y = torch.randn(batch, width).to(place.device), torch.randn(batch, width).to(place.device)
     right = torch.autograd.grad(nn.functional.mse_loss(model(x), y), list(model.parameters()))

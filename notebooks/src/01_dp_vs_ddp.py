@@ -77,7 +77,7 @@ guess.reveal(real.value("replicas"))
 show_job("thread_parallel")
 
 # %% [markdown]
-# It runs one of two models. **deep**: 80 layers of 16 × 16, each so small that Python's own work
+# It runs one of two models. **deep**: 200 layers of 16 × 16, each so small that Python's own work
 # (calling a layer, building the graph) takes longer than the arithmetic. **wide**: 2 layers of
 # 1024 × 1024, where matrix products take nearly all the time.
 #
@@ -136,15 +136,18 @@ compare(
     "replicate_ms",
     "compute_ms",
     "alone_ms",
+    "waits",
     "gather_ms",
     "reduce_ms",
 )
 
 # %% [markdown]
-# Read it: the closer to 1, the more ran side by side; 2 or more means that the threads took turns,
-# and above 2, that taking turns costs time as well. Python's own work (deep) cannot be shared out
-# among threads. Time inside large operations (wide) can, *if a core is free for it*. With GPUs it is
-# the same lock: kernels run side by side, but one process's Python must start them all.
+# Read it: the closer to 1, the more ran side by side; near 2 or above, the threads took turns. At
+# what? There are two reasons, and `waits` tells them apart: it counts how often, in all 12 steps, a
+# thread stopped *for another thread*. Many waits: at the lock. Few waits and still a high ratio:
+# at the cores, since this machine had none free. Python's own work (deep) cannot be shared out among
+# threads however many cores there are; time inside large operations (wide) can. With GPUs it is the
+# same lock: kernels run side by side, but one process's Python must start them all.
 #
 # The sliders launch it again. (On a machine with few cores, four threads wait for cores, too.)
 
@@ -211,7 +214,7 @@ compare(
 
 # %%
 guess = predict(
-    "The deep model has 0.083 MiB of weights. Four threads: how much is copied in one step?",
+    "The deep model has 0.21 MiB of weights. Four threads: how much is copied in one step?",
     unit="MiB",
     low=0,
     high=10,
