@@ -51,12 +51,16 @@ class Kept:
 
 
 class CountedStage(PipelineStage):
-    in_flight = 0
+    flying = in_flight = 0  # micro-batches whose backward is to come: now, and at most
 
     def forward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
-        output = super().forward_one_chunk(*args, **kwargs)
-        self.in_flight = max(self.in_flight, len(self.fwd_cache))  # their backward is to come
-        return output
+        self.flying += 1
+        self.in_flight = max(self.in_flight, self.flying)
+        return super().forward_one_chunk(*args, **kwargs)
+
+    def backward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
+        self.flying -= 1
+        return super().backward_one_chunk(*args, **kwargs)
 
 
 def main() -> None:
@@ -65,23 +69,19 @@ def main() -> None:
     dist.init_process_group(place.backend, timeout=place.timeout, device_id=place.device_id)
     index, stages = dist.get_rank(), dist.get_world_size()
 
-    torch.manual_seed(0)
     mine = range(LAYERS * index // stages, LAYERS * (index + 1) // stages)
     module = nn.Sequential(*[nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in mine])
     stage = CountedStage(module.to(place.device), index, stages, place.device)
     schedule = SCHEDULES[args.schedule](stage, args.micro_batches, loss_fn=nn.functional.mse_loss)
 
-    x = torch.randn(GLOBAL_BATCH_SIZE, WIDTH, device=place.device)
-    y = torch.randn(GLOBAL_BATCH_SIZE, WIDTH, device=place.device)
+    x, y = torch.randn(2, GLOBAL_BATCH_SIZE, WIDTH, device=place.device)
     inputs, target = [x] if stage.is_first else [], y if stage.is_last else None
-
     schedule.step(*inputs, target=target)  # the first step also finds out the shapes
     Kept.holders.update(p.data_ptr() for p in module.parameters())  # autograd saves these, too
     with torch.autograd.graph.saved_tensors_hooks(Kept, lambda kept: kept.tensor):
         schedule.step(*inputs, target=target)
 
-    parameters = sum(p.nbytes for p in module.parameters())
-    log(stage=index, parameter_kb=parameters / 1024)
+    log(stage=index, parameter_kb=sum(p.nbytes for p in module.parameters()) / 1024)
     log(saved_kb=Kept.most / 1024, saved_after_kb=Kept.now / 1024, in_flight=stage.in_flight)
     dist.destroy_process_group()
 
