@@ -381,7 +381,7 @@ launch("wrong_isend", ranks=2, buffer="own").value("received", 1)
 #   do not fit the buffers of the stages: let their number divide the batch.
 # - **A gradient hook with `group=None`** That means all ranks, so it would mix the layers of different
 #   stages. `allreduce_hook(column, bucket)` names the column.
-# - **DDP in a stage that has to find out its shapes** With GPipe, torch 2.14.1 ends in an internal assert
+# - **DDP in a stage that has to find out its shapes** With GPipe, torch 2.14.1 and 2.15.0 end in an internal assert
 #   about `rebuilt_param_indices_`, in the second step: the stage tries the module, and DDP counts that forward.
 #   Tell the stage its shapes, as `train_pipeline_replicas` does.
 # - **BatchNorm** It would normalise each micro-batch by itself, and so compute something else than one
