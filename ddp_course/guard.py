@@ -250,11 +250,19 @@ class Supervisor:
                     send_signal(pid, signal.SIGKILL)
 
 
-def log_folder_of(node: int, nodes: int, env: Mapping[str, str]) -> dict[str, str]:
-    """The variable by which the torchruns of several nodes keep their logs apart."""
-    if nodes == 1 or "PET_LOG_DIR" not in env:
+def environment_of(node: int, nodes: int, env: Mapping[str, str]) -> dict[str, str]:
+    """What differs between the torchruns of several nodes: their logs, and who hosts the store.
+
+    On one host each would take itself for the one that hosts (c10d_rendezvous_backend.py), and the
+    first to come would; it must not be a node that can be lost.
+    """
+    if nodes == 1:
         return {}
-    return {"PET_LOG_DIR": os.path.join(env["PET_LOG_DIR"], f"node-{node}")}
+    conf = [f"is_host={int(node == 0)}", env.get("PET_RDZV_CONF", "")]
+    return {
+        "PET_LOG_DIR": os.path.join(env.get("PET_LOG_DIR", "logs"), f"node-{node}"),
+        "PET_RDZV_CONF": ",".join(filter(None, conf)),
+    }
 
 
 def parents() -> dict[int, int]:
@@ -361,7 +369,7 @@ def _main(descriptor: int, kind: str, nodes: int, command: list[str]) -> int:
         started = []  # kept, so that Python does not reap them
 
         def start_node(node: int) -> int:
-            own = {"TMPDIR": folder, **log_folder_of(node, nodes, os.environ)}
+            own = {"TMPDIR": folder, **environment_of(node, nodes, os.environ)}
             child = subprocess.Popen(
                 command, preexec_fn=before_exec, close_fds=False, env={**os.environ, **own}
             )

@@ -37,6 +37,9 @@ _HOSTS = 2  # warm hosts that are tried before a launch is given up
 _POLL_S = 0.04  # how often a live run's files are read: well below the 0.2 s that a reader notices
 _START_S = 120.0  # for a new warm host to import torch, on a busy machine
 _DUMP_S = 1.0  # for the ranks to write their stacks before the end
+# A node is taken for lost after 5 s without a sign of life. With fewer than 3 attempts a live one
+# can be taken for dead, and two jobs come of it.
+_NODE_PATIENCE = "last_call_timeout=2,keep_alive_interval=1,keep_alive_max_attempt=5"
 _BYTES_PER_RANK = {"warm": 130 << 20, "plain": 500 << 20}  # measured with torch 2.14 on Linux
 
 listeners: list[Callable[[Run], None]] = []  # called with every new run; under Jupyter: the panel
@@ -123,7 +126,8 @@ class _Plan:
         self.trace, self.limit_s, self.restarts = trace, float(limit_s), restarts
         self.given_env, self.knobs = dict(env), dict(knobs)
         self.cwd, self._caller_env = _working_folder(), caller_environment()
-        meeting = _rendezvous(nodes, restarts) if nodes > 1 else ["--standalone"]
+        meeting = _meeting(nodes, elastic=restarts > 0) if nodes > 1 else ["--standalone"]
+        self.patience = _NODE_PATIENCE if nodes > 1 and restarts else ""
         self.torchrun_args = [*meeting, "--local-addr=127.0.0.1", f"--nproc-per-node={ranks}"]
         if restarts:
             self.torchrun_args.append(f"--max-restarts={restarts}")
@@ -146,7 +150,11 @@ class _Plan:
         """The command, ready to paste into a shell."""
         assignments = [f"{name}={shlex.quote(value)}" for name, value in self.visible_env.items()]
         words = [sys.executable, "-m", "torch.distributed.run", *self.torchrun_args]
-        text = " ".join([*assignments, shlex.join([*words, str(self.script), *self.words])])
+        parts = [*assignments, shlex.join(words)]
+        if self.nodes > 1:  # what guard.environment_of says
+            conf = filter(None, ["is_host=$((node==0))", self.patience])
+            parts.append(f"--rdzv-conf={','.join(conf)}")
+        text = " ".join([*parts, shlex.join([str(self.script), *self.words])])
         if self.nodes > 1:
             each = " ".join(str(node) for node in range(self.nodes))
             text = f"for node in {each}; do {text} & done; wait"
@@ -166,6 +174,7 @@ class _Plan:
             "DDP_COURSE_TIMEOUT_S": str(self.limit_s / 2),
             **({"DDP_COURSE_TRACE": "1"} if self.trace else {}),
             **({"DDP_COURSE_NODES_HERE": str(self.nodes)} if self.nodes > 1 else {}),
+            **({"PET_RDZV_CONF": self.patience} if self.patience else {}),
             **self.visible_env,
         }
 
@@ -273,6 +282,9 @@ class _Launch:
             if how == "lose":
                 last = range(plan.ranks - plan.ranks // plan.nodes, plan.ranks)
                 self._observed.killed.update(dict.fromkeys(last, int(signal.SIGKILL)))
+                for rank in last:
+                    self._run._lanes[rank].state = "killed"
+        self._news = True
 
     def _carry_out(self) -> None:
         for _ in range(_HOSTS):
@@ -481,21 +493,14 @@ def _print_while_running(run: Run) -> None:
         _say(runs.failure_text(run.failure))
 
 
-def _rendezvous(nodes: int, restarts: int) -> list[str]:
-    """How the torchruns of several nodes meet: the flags are the same on each.
-
-    With restarts, one node is enough to go on. A node is taken for lost after 5 s without a sign of
-    life; with less than 3 attempts a live one can be taken for dead, and two jobs come of it.
-    """
-    where = [
+def _meeting(nodes: int, *, elastic: bool) -> list[str]:
+    """The flags by which the torchruns of several nodes meet; elastic: one node is enough."""
+    return [
+        f"--nnodes=1:{nodes}" if elastic else f"--nnodes={nodes}",
         "--rdzv-backend=c10d",
         f"--rdzv-endpoint=localhost:{_free_port()}",
         f"--rdzv-id={os.urandom(4).hex()}",
     ]
-    if not restarts:
-        return [f"--nnodes={nodes}", *where]
-    patience = "last_call_timeout=2,keep_alive_interval=1,keep_alive_max_attempt=5"
-    return [f"--nnodes=1:{nodes}", *where, f"--rdzv-conf={patience}"]
 
 
 def _free_port() -> int:

@@ -147,7 +147,7 @@ class _Launch:
 
     def _agent(self, request: dict[str, Any], node: int) -> None:
         """Be `torchrun`: its own entry point, told to start shims instead of Python."""
-        self._env.update(guard.log_folder_of(node, request["nodes"], self._env))
+        self._env.update(guard.environment_of(node, request["nodes"], self._env))
         output = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         nothing = os.open(os.devnull, os.O_RDONLY)
         _become(self._env, request["cwd"], [nothing, output, output])

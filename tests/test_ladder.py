@@ -21,8 +21,8 @@ RUNGS = [
     ("overlap_buckets", "time_accumulation", 31, 19),
     ("train_digits", "resume_training", 60, 22),
     ("resume_training", "wrong_resume", 20, 8),
-    ("train_ddp", "survive_kill", 27, 5),
-    ("survive_kill", "follow_nodes", 35, 33),
+    ("train_ddp", "survive_kill", 34, 11),
+    ("survive_kill", "follow_nodes", 37, 34),
 ]
 
 

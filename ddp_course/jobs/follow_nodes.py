@@ -17,7 +17,6 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
-from torch.utils.data import DataLoader, TensorDataset
 
 from ddp_course.devices import my_place
 from ddp_course.report import log, my_folder, run_rank
@@ -33,8 +32,7 @@ parser.add_argument("--pause-ms", type=float, default=0.0, help="more work prete
 
 def came_back(worlds: list[int]) -> bool:  # NEW:
     """Whether the job was smaller than it had been, and is as large again."""
-    most = max(worlds)
-    return worlds[-1] == most and min(worlds[worlds.index(most) :]) < most
+    return worlds[-1] == max(worlds) > min(worlds[worlds.index(max(worlds)) :])
 
 
 def main() -> None:
@@ -47,7 +45,6 @@ def main() -> None:
     torch.manual_seed(args.seed)
     images = torch.randn(480, 1, 8, 8)  # as large as the handwritten digits
     labels = (images.flatten(1) @ torch.randn(64, 10)).argmax(1)  # (480,): a rule one can learn
-    loader = DataLoader(TensorDataset(images, labels), batch_size=GLOBAL_BATCH_SIZE)
 
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10))
     model.to(place.device)
@@ -63,13 +60,13 @@ def main() -> None:
     worlds = [*worlds, world_size]  # NEW: of every start so far
     log(resumed_at=done, world_size=world_size, pid=os.getpid(), node=os.environ["GROUP_RANK"])
 
-    batches, step = list(loader), done  # 10 batches, which come again and again
+    step = done
     while step < args.steps:
-        if args.until_back and came_back(worlds) and step >= done + 5:  # NEW: 5 steps together
-            break
-        x, y = batches[step % len(batches)]
-        x, y = x[rank::world_size], y[rank::world_size]  # a share of the same batch, for any world
-        x, y = x.to(place.device), y.to(place.device)
+        if args.until_back and came_back(worlds) and step >= done + 5:
+            break  # NEW: after 5 steps together
+        first = step % 10 * GLOBAL_BATCH_SIZE  # the batches come again and again
+        share = slice(first + rank, first + GLOBAL_BATCH_SIZE, world_size)  # for any world
+        x, y = images[share].to(place.device), labels[share].to(place.device)
         optimizer.zero_grad()
         loss = nn.functional.cross_entropy(model(x), y)
         loss.backward()
