@@ -144,10 +144,11 @@ compare(
 # %% [markdown]
 # Read it: the closer to 1, the more ran side by side; near 2 or above, the threads took turns. At
 # what? There are two reasons, and `waits` tells them apart: it counts how often, in all 12 steps, a
-# thread stopped *for another thread*. Many waits: at the lock. Few waits and still a high ratio:
-# at the cores, since this machine had none free. Python's own work (deep) cannot be shared out among
-# threads however many cores there are; time inside large operations (wide) can. With GPUs it is the
-# same lock: kernels run side by side, but one process's Python must start them all.
+# thread stopped *for another thread*. Hundreds: at the lock. Few, and still a high ratio: at the
+# cores, for this machine had no second one free (run the cells again when it has). Python's own work
+# (deep) cannot be shared out among threads however many cores there are; time inside large operations
+# (wide) can. With GPUs it is the same lock: kernels run side by side, but one process's Python must
+# start them all.
 #
 # The sliders launch it again. (On a machine with few cores, four threads wait for cores, too.)
 
