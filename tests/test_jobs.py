@@ -151,6 +151,9 @@ def use_data_parallel(run: Run) -> None:
     assert len(run.value("devices")) == wanted
 
 
+WEIGHTS_OF = {"deep": 200 * (16 * 16 + 16), "wide": 2 * (1024 * 1024 + 1024)}
+
+
 @cache
 def losses_in_float64(model: str) -> list[float]:
     """The training of thread_parallel and process_parallel: one process, the whole batch."""
@@ -174,7 +177,7 @@ def losses_in_float64(model: str) -> list[float]:
 def thread_parallel(run: Run) -> None:
     """Each rank is one whole job; nothing passes between them."""
     threads, model = run.knobs.get("threads", 2), run.knobs.get("model", "deep")
-    weights_mib = {"deep": 200 * (16 * 16 + 16), "wide": 2 * (1024 * 1024 + 1024)}[model] * 4 / 2**20
+    weights_mib = WEIGHTS_OF[model] * 4 / 2**20
     for rank in range(run.ranks):
         np.testing.assert_allclose(run.values("loss", rank), losses_in_float64(model), rtol=1e-5)
         assert run.value("copied_mib", rank) == 2 * (threads - 1) * weights_mib
@@ -187,7 +190,7 @@ def thread_parallel(run: Run) -> None:
 
 def process_parallel(run: Run) -> None:
     model = run.knobs.get("model", "deep")
-    weights_mib = {"deep": 200 * (16 * 16 + 16), "wide": 2 * (1024 * 1024 + 1024)}[model] * 4 / 2**20
+    weights_mib = WEIGHTS_OF[model] * 4 / 2**20
     losses = np.mean(every(run, "loss"), axis=0)
     np.testing.assert_allclose(losses, losses_in_float64(model), rtol=1e-5)
     assert set(run.by_rank("copied_mib").values()) == {weights_mib}
