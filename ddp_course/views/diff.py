@@ -155,9 +155,12 @@ def _html_cell(number: int | None, lines: list[str], sign: str, kind: str) -> st
     if number is None:
         return "<td class='ddpc-none'></td><td class='ddpc-none'></td>"
     look = f" class='{kind}'" if sign else ""
+    code = lines[number - 1].lstrip(" ")
+    # A page exported by nbconvert would lose blanks in front of a coloured word.
+    indent = "&nbsp;" * (len(lines[number - 1]) - len(code))
     return (
         f"<td class='ddpc-n'>{sign or number}</td>"
-        f"<td{look}><code>{lines[number - 1] or '&nbsp;'}</code></td>"
+        f"<td{look}><code>{indent + code or '&nbsp;'}</code></td>"
     )
 
 
