@@ -1,0 +1,447 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#       format_version: '1.3'
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 06 torchrun
+#
+# | | |
+# |---|---|
+# | **do** | run a script of yours from a terminal; kill a rank and watch the job go on; lose a whole node and take it back; write the batch script for a cluster |
+# | **learn** | what torchrun tells your script and what it does when a rank dies; what a script must do to survive that; where the cause of a failure is written down |
+# | **need** | [00 Start here](00_start_here.ipynb), [02 Basic DDP](02_basic_ddp.ipynb); the idea of a checkpoint ([04](04_checkpointing.ipynb)) |
+# | **minutes** | 40 |
+#
+# **What this machine proves:** how processes start, die and meet, which is the same on every machine.
+# Two *nodes* here are two torchruns on one host, so a slow network between them is not shown (lesson
+# 12 will), and the times are those of this machine. New words are in the [glossary 术语表](glossary.md).
+
+# %%
+import numpy as np
+
+from ddp_course import attempts, check, doctor, launch, predict, show_diff, show_job, slurm_script
+
+# %% [markdown]
+# ## What can this machine prove?
+
+# %%
+doctor()
+
+# %% [markdown]
+# ## How do I leave the notebook?
+#
+# With a file and a command. This cell is saved as `my_training.py`, beside the notebook. It uses
+# nothing of the course.
+
+# %%
+# %%job my_training
+import os
+
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")  # "nccl" where every rank has a GPU
+number = torch.ones(1)
+dist.all_reduce(number)
+print(f"rank {os.environ['RANK']} of {os.environ['WORLD_SIZE']}: the sum is {number.item():.0f}")
+dist.destroy_process_group()
+
+# %%
+mine = launch("my_training", ranks=2)
+
+# %%
+print(mine.command)
+
+# %% [markdown]
+# Now **leave**: open a terminal (in JupyterLab: File, New, Terminal), paste that line, and look at the
+# same two lines of output. `python -m torch.distributed.run` is what `torchrun` is short for;
+# `--standalone` means that this is the only node, and that torchrun may pick any free port.
+#
+# ## What does torchrun tell my script?
+#
+# Environment variables, and nothing else: your script gets the arguments that you gave it.
+
+# %%
+show_job("read_environment")
+
+# %%
+guess = predict(
+    "Two ranks on one machine. Which of the variables differ between them?",
+    choices=["RANK", "LOCAL_RANK and RANK", "LOCAL_RANK, MASTER_PORT and RANK"],
+)
+
+# %%
+told = launch("read_environment", ranks=2).by_rank("told")
+
+# %%
+guess.reveal(" and ".join(sorted(dict(told[0].items() ^ told[1].items()))))
+
+# %%
+told[1]
+
+# %% [markdown]
+# Read it: everything else is the same on both, above all the place where they meet. So a script needs
+# no list of hosts, and no number of ranks: it asks.
+#
+# ## What changes with a second node?
+#
+# A node is a machine with a torchrun of its own. `nodes=2` starts two torchruns here, which meet as if
+# each were alone on its machine.
+
+# %%
+guess = predict(
+    "Two nodes with two ranks each. Which variables differ between the first rank of one node and "
+    "the first rank of the other?",
+    choices=["GROUP_RANK and RANK", "LOCAL_RANK and RANK", "GROUP_RANK, LOCAL_RANK and RANK"],
+)
+
+# %%
+two_nodes = launch("read_environment", ranks=2, nodes=2)
+told = two_nodes.by_rank("told")
+
+# %%
+guess.reveal(" and ".join(sorted(dict(told[0].items() ^ told[2].items()))))
+
+# %%
+two_nodes.by_rank("local_rank"), two_nodes.by_rank("group_rank")
+
+# %%
+print(two_nodes.command)
+
+# %% [markdown]
+# Read it: `LOCAL_RANK` begins at 0 again on each node: it picks a device of *that* machine.
+# `GROUP_RANK` is the node. The loop in the command stands for two terminals: on a real cluster you type
+# the same line on each machine, with the first one's name in the place of `localhost`.
+#
+# ## How do the nodes find each other?
+#
+# | | c10d | static |
+# |---|---|---|
+# | flags | `--rdzv-backend=c10d --rdzv-endpoint=HOST:PORT --rdzv-id=JOB` | `--master-addr=HOST --master-port=PORT --node-rank=0` |
+# | on each node | the same line | another `--node-rank` |
+# | who is node 0 | the nodes agree on it | you say it |
+# | a node that leaves or comes later | the others can go on: `--nnodes=1:2` | ends the job |
+#
+# In both, HOST is a node that the others can reach, and PORT is free on it. `is_host` in the command
+# above is needed only because both nodes are the same machine here: each would take itself for HOST.
+#
+# ## What happens when a rank is killed?
+#
+# Without more words, the job ends, as in lesson 00. With `--max-restarts=1` torchrun starts it again,
+# and that helps only if the script does its part: these are the lines that it takes.
+
+# %%
+show_diff("train_ddp", "survive_kill")
+
+# %%
+undisturbed = launch("survive_kill", ranks=2)
+
+# %%
+guess = predict(
+    "One of two ranks is killed after step 7. How many ranks does torchrun start again?",
+    choices=[0, 1, 2],
+)
+
+# %%
+run = launch("survive_kill", ranks=2, restarts=1, pause_ms=40.0, wait=False).wait_for_step(7)
+
+# %%
+run.kill(1)
+killed = attempts(run)
+
+# %%
+guess.reveal(killed.rows[-1].ranks, note=f"restart {killed.restarts}: all of them")
+
+# %%
+killed
+
+# %% [markdown]
+# Read it: each row is a start of *all* ranks. A process group cannot replace one member, so the healthy
+# rank was stopped too. The first row names the rank that failed first, and the last column says how
+# long after its death the next step was taken: the time to recover. (Started warm, as here, that
+# leaves out importing torch, which every restart on a cluster pays for again.)
+
+# %%
+guess = predict(
+    "The largest difference in any of the 1210 weights, killed and resumed against never killed?",
+    choices=["exactly 0", "below 0.00001", "above 0.00001"],
+)
+
+# %%
+gap = np.abs(np.subtract(run.value("weights"), undisturbed.value("weights"))).max()
+guess.reveal("exactly 0" if gap == 0 else "below 0.00001" if gap < 1e-5 else "above 0.00001")
+
+# %%
+run.values("resumed_at"), float(gap)
+
+# %% [markdown]
+# Read it: the second start found how many steps were done, took the others, and ended where a run
+# ends that nobody killed. With more than two ranks expect a difference of rounding: the first step
+# after a start adds the gradients up in another order (DDP has not seen yet in which order they
+# become ready), and sums of three or more floats depend on their order.
+#
+# ## What does it cost to save less often?
+
+# %%
+guess = predict(
+    "A checkpoint after every fifth step, and a kill after step 8. Where does the second start begin?",
+    choices=["step 0", "step 5", "step 8"],
+)
+
+# %%
+rare = launch(
+    "survive_kill", ranks=2, restarts=1, save_every=5, pause_ms=60.0, wait=False
+).wait_for_step(8)
+
+# %%
+rare.kill(1)
+guess.reveal(f"step {rare.values('resumed_at')[-1]}", note=attempts(rare).message)
+
+# %%
+attempts(rare)
+
+# %% [markdown]
+# Read it: what was done since the last checkpoint is done again. The bill of a failure is that, plus
+# the time to recover; the bill of saving often is the saving. Lesson 04 weighs them.
+#
+# ## Can the job go on when a whole node is lost?
+#
+# Yes, if you allow fewer nodes: `--nnodes=1:2` means one is enough, two are the most. The next job
+# trains until a node has been lost and has come back, and then five steps more. `lose_node()` kills the
+# second torchrun with its ranks, as when a machine loses power.
+
+# %%
+guess = predict(
+    "Two nodes with one rank each; one is lost and comes back. How many ranks does each start find?",
+    choices=["2", "2, 1", "2, 1, 2"],
+)
+
+# %%
+moved = launch(
+    "follow_nodes", ranks=1, nodes=2, restarts=3, until_back=True, steps=100_000, pause_ms=20.0, wait=False
+).wait_for_step(5)
+
+# %%
+moved.lose_node()
+moved.wait_for_step(moved.lanes()[0].step + 5).return_node()
+
+# %%
+guess.reveal(", ".join(map(str, moved.value("worlds"))))
+
+# %%
+alone = launch("follow_nodes", ranks=1, steps=moved.value("steps"))
+
+# %%
+moved.value("steps"), float(np.abs(np.subtract(moved.value("weights"), alone.value("weights"))).max())
+
+# %% [markdown]
+# Read it: the weights are those of one process that took as many steps, up to rounding. That works
+# because each batch is shared out anew among the ranks that are there: fewer ranks, larger shares, the
+# same global batch.
+#
+# Two settings made it work, and the command of the run shows both:
+#
+# - `TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1`. By default the ranks meet in torchrun's own store, where a
+#   second start finds the addresses of the first: it hangs, or cannot connect. The course sets it
+#   whenever you ask for restarts.
+# - `keep_alive_interval` × `keep_alive_max_attempt`: after so many seconds without a sign of life a node
+#   counts as lost, and nothing happens before. Too short is worse than slow: with 1 s × 2, in four
+#   trials of four (torch 2.14.1, before this course), the node that came took the living one for
+#   dead, and there were *two* jobs, each with a rank 0, writing one checkpoint.
+#
+# And one limit: the node that HOST names cannot be lost, because all meet there.
+
+# %%
+print(moved.command)
+
+# %% [markdown]
+# ## Where is the cause written down?
+#
+# The last rank meets a broken sample, number 4711. All output is kept at first:
+
+# %%
+launch("wrong_output_kept", ranks=2)
+
+# %% [markdown]
+# Many scripts let only rank 0 print, so that the log stays readable. Do that, and run it again.
+
+# %%
+guess = predict("Does the number 4711 appear in what the ranks print now?", choices=[True, False])
+
+# %%
+quiet = launch("wrong_output_kept", ranks=2, keep="rank_0")
+
+# %%
+guess.reveal("4711" in str(quiet.lines_of(0) + quiet.lines_of(1)))
+
+# %%
+quiet.lines_of(0)[-1:]
+
+# %% [markdown]
+# Read it: what is left is rank 0's *connection closed*, which is true and no help. But torchrun keeps
+# more than what is printed: with `--log-dir` and `--redirects=3` (the course sets both), each rank's
+# output in a file of its own, one folder for each start (`attempt_0`, `attempt_1`), and an *error file*
+# of each rank whose `main` is wrapped in `@record` (our `run_rank` does that).
+
+# %%
+error_files = sorted(quiet.folder.rglob("error.json"))
+print(*sorted(quiet.folder.rglob("std*.log")), *error_files, sep="\n")
+
+# %%
+print(error_files[-1].read_text()[:300])
+
+# %%
+guess = predict(
+    "The same without error files. Does 4711 appear anywhere in the run's output, torchrun's included?",
+    choices=[True, False],
+)
+
+# %%
+gone = launch("wrong_output_kept", ranks=2, keep="rank_0_no_file")
+
+# %%
+guess.reveal("4711" in str(gone.lines))
+
+# %% [markdown]
+# Read it: nothing is left of the cause. Keep every rank's output in files, and wrap `main` in
+# `torch.distributed.elastic.multiprocessing.errors.record`; filter when you *read*.
+#
+# ## May I choose a port once and for all?
+
+# %%
+guess = predict(
+    "A port that another job holds: how many of two ranks can open a store on it?", choices=[0, 1, 2]
+)
+
+# %%
+port = launch("wrong_fixed_port", ranks=2)
+
+# %%
+guess.reveal(port.value("fixed"), note=port.value("answer"))
+
+# %%
+port.value("free")
+
+# %% [markdown]
+# Read it: `EADDRINUSE`, and no training, for as long as the other job runs. Asked for port 0 the system
+# picks a free one, and every rank that asked got one. On one node, `--standalone` does that for you; on
+# several, derive the port from the job's number, as the script for SLURM below does.
+#
+# ## Is `rank % device_count` as good as `LOCAL_RANK`?
+#
+# Tutorials pick the GPU so. Four real ranks, on two pretended machines with two GPUs each:
+
+# %%
+guess = predict(
+    "Ranks are dealt out in turn: 0 and 2 on one machine, 1 and 3 on the other. How many of the four "
+    "share their GPU with another rank?",
+    choices=[0, 2, 4],
+)
+
+# %%
+in_blocks = launch("wrong_modulo_index", ranks=4)
+in_turn = launch("wrong_modulo_index", ranks=4, placement="cyclic")
+
+# %%
+guess.reveal(in_turn.value("shared"), note=in_turn.value("how"))
+
+# %%
+in_turn.by_rank("machine"), in_turn.by_rank("by_modulo"), in_turn.by_rank("by_local_rank")
+
+# %%
+in_blocks.value("shared")
+
+# %% [markdown]
+# Read it: dealt out in turn, both ranks of a machine compute the same number, and one GPU of each
+# machine stands idle. In blocks, as torchrun deals them out, nobody shares. And with more GPUs than
+# ranks? Two ranks on each of two machines with four GPUs:
+
+# %%
+spare = launch("wrong_modulo_index", ranks=4, gpus=4)
+spare.value("shared"), spare.value("elsewhere"), spare.by_rank("by_modulo")
+
+# %% [markdown]
+# Read it: nobody shares, but the second machine's ranks have left the GPUs that are theirs by
+# `LOCAL_RANK`, for two that may be another job's. `rank % device_count` guesses where the ranks lie;
+# `LOCAL_RANK` says it.
+#
+# ## How do I run it on a cluster?
+#
+# A cluster's scheduler gives you machines when they are free; the usual one is SLURM. It wants a *batch
+# script*: what you need, then what to do. This one is ready for `sbatch`:
+
+# %%
+print(slurm_script("survive_kill", nodes=2, ranks=4, gpus=True, restarts=1))
+
+# %% [markdown]
+# Read it from below: `srun` starts one torchrun on each node, each starts four ranks. `scontrol show
+# hostnames` unfolds SLURM's short form (`node[01-02]`) into names, and the first one is where they meet.
+# The course's own tests submit such a script to a real SLURM with two nodes.
+#
+# ## Does it work on Windows and macOS?
+#
+# From sources; nothing of this was run by us.
+#
+# | | macOS | Windows |
+# |---|---|---|
+# | `torch.distributed` | yes, on the CPU with Gloo; NCCL is for NVIDIA GPUs under Linux | very limited, and long untested, says a maintainer (issue 139990) |
+# | `torchrun` | yes; `--redirects` and `--tee` do nothing there and print a note | fails with *use_libuv was requested* (issue 139990, 2024; 148283, still open) |
+# | a way | the same commands, with `GLOO_SOCKET_IFNAME=lo0` | WSL 2: that is Linux |
+# | this course | launches plain torchruns | inside WSL 2 |
+#
+# ## Can you make a script survive?
+#
+# **Exercise 06.** Write the loop in
+# [exercises/ex06_survive_kill.py](../exercises/ex06_survive_kill.py), about ten lines. The check starts
+# three ranks with your file, kills one between two steps, lets torchrun start them again, kills rank 0
+# *in the middle of a save*, and compares the end with one process that was left alone.
+
+# %%
+check("ex06")
+
+# %% [markdown]
+# ## What would have gone wrong?
+#
+# - **A checkpoint on the node's own disk** The node that takes over does not see it. Save where all can
+#   read.
+# - **Saved in place** A kill in the middle leaves half a file, and the restart fails on it, as often as
+#   you allow. Write beside it, then `os.replace`.
+# - **A restart as the cure for a bug** An error that comes at every start uses up all restarts and only
+#   hides the first traceback under the last.
+# - **Without the restart count** `TORCHELASTIC_RESTART_COUNT` tells a script whether this is the first
+#   start. Old logs stay in `attempt_0`.
+# - **The time-out at its default** If a machine is lost without a word (power, network), the others
+#   wait in their collective: 30 minutes with Gloo, unless `init_process_group(timeout=…)` says less.
+# - **`--nproc-per-node` larger than the GPUs** Two ranks on one GPU: NCCL refuses.
+#
+# > **On your cluster.** With SLURM: the script above, `gpus=True`. Without a scheduler, on each of two
+# > machines with four GPUs (HOST is the first one's name):
+# >
+# > `torchrun --nnodes=2 --nproc-per-node=4 --max-restarts=3 --rdzv-backend=c10d --rdzv-endpoint=HOST:29500 --rdzv-id=42 --log-dir=logs --tee=3 script.py`
+# >
+# > or, static, with 1 for 0 on the second:
+# >
+# > `torchrun --nnodes=2 --nproc-per-node=4 --node-rank=0 --master-addr=HOST --master-port=29500 script.py`
+# >
+# > Set `TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1` on each if you use restarts. In the script nothing
+# > changes: `my_place()` takes NCCL and `cuda:LOCAL_RANK` where every rank has a GPU; in plain PyTorch
+# > that is `torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))` and
+# > `init_process_group("nccl", device_id=…)`. If the nodes have several networks, name the fast one:
+# > `NCCL_SOCKET_IFNAME=eth0`. Nothing in this box was run on GPUs by us.
+#
+# **Sources.** PyTorch documentation, *torchrun (Elastic Launch)* and *Error propagation*,
+# docs.pytorch.org/docs/stable/elastic/ (October 2026) · PyTorch issues 135712 (2024, restarts and the
+# shared store), 139990 (2024-11-07, libuv on Windows), 148283 (2025, the same, open) · SLURM
+# documentation, *sbatch*, *srun*, *scontrol*, slurm.schedmd.com (version 22.05 in the tests) · behaviour
+# as run with torch 2.14.1, November 2026.
+#
+# **Next:** [07 Accumulate without syncing](07_no_sync.ipynb)
