@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,13 +14,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from slurm import free_ports
 from test_exercises import SURVIVES, answer
 
-from ddp_course import attempts, launch
+from ddp_course import attempts, catalogue, launch
 from ddp_course.devices import my_place
 from ddp_course.errors import NoEvidence
 from ddp_course.runs import Record, Run
 
+ROOT = Path(__file__).resolve().parent.parent
 STEPS = 20
 
 
@@ -161,6 +165,35 @@ def test_the_command_of_two_nodes_runs_in_a_shell(tmp_path: Path) -> None:
     told = {event["rank"]: event["told"] for event in record.events if "told" in event}
     assert {told[rank]["GROUP_RANK"] for rank in (0, 1)} == {"0", "1"}
     assert told[0]["WORLD_SIZE"] == "2"
+
+
+def test_the_static_command_of_the_lesson_runs() -> None:
+    lesson = (ROOT / "notebooks" / "src" / "06_torchrun.py").read_text()
+    found = re.search(r"`torchrun (.*--node-rank=0.* )script.py`", lesson)
+    assert found, "the lesson gives it"
+    (port,) = free_ports(1)
+    words = found[1].replace("HOST", "127.0.0.1").replace("29500", str(port)).split()
+    words = [word.replace("-per-node=4", "-per-node=1") for word in words]
+    command = [sys.executable, "-m", "torch.distributed.run"]
+    script = str(catalogue.JOBS / "read_environment.py")
+    nodes = [
+        subprocess.Popen(
+            [*command, *(w.replace("rank=0", f"rank={node}") for w in words), script],
+            env={**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for node in (0, 1)
+    ]
+    try:
+        for node, process in enumerate(nodes):
+            said, _ = process.communicate(timeout=200)
+            assert process.returncode == 0
+            assert f"GROUP_RANK={node}\n" in said and "WORLD_SIZE=2\n" in said
+    finally:
+        for process in nodes:
+            process.kill()
 
 
 def test_a_node_of_this_machine_takes_gpus_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

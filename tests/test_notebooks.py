@@ -154,7 +154,10 @@ def test_run_all(
         said = text_of(cell)
         if "guess.reveal(" in cell.source:
             assert "this run" in said, f"{cell.source}\n{said}"
-        assert "Traceback" not in said or "FAILED" in said or "First failure" in said, said
+        survived = "--max-restarts=" in said  # what torchrun started again is shown too
+        assert "Traceback" not in said or survived or "FAILED" in said or "First failure" in said, (
+            said
+        )
 
 
 def test_the_notebooks_are_json_without_outputs() -> None:

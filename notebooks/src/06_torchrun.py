@@ -199,7 +199,7 @@ guess = predict(
 
 # %%
 rare = launch(
-    "survive_kill", ranks=2, restarts=1, save_every=5, pause_ms=60.0, wait=False
+    "survive_kill", ranks=2, restarts=1, save_every=5, pause_ms=50.0, wait=False
 ).wait_for_step(8)
 
 # %%
@@ -227,7 +227,14 @@ guess = predict(
 
 # %%
 moved = launch(
-    "follow_nodes", ranks=1, nodes=2, restarts=3, until_back=True, steps=100_000, pause_ms=20.0, wait=False
+    "follow_nodes",
+    ranks=1,
+    nodes=2,
+    restarts=3,
+    until_back=True,
+    steps=100_000,
+    pause_ms=20.0,
+    wait=False,
 ).wait_for_step(5)
 
 # %%
@@ -241,7 +248,8 @@ guess.reveal(", ".join(map(str, moved.value("worlds"))))
 alone = launch("follow_nodes", ranks=1, steps=moved.value("steps"))
 
 # %%
-moved.value("steps"), float(np.abs(np.subtract(moved.value("weights"), alone.value("weights"))).max())
+gap = np.abs(np.subtract(moved.value("weights"), alone.value("weights"))).max()
+moved.value("steps"), float(gap)
 
 # %% [markdown]
 # Read it: the weights are those of one process that took as many steps, up to rounding. That works
@@ -254,9 +262,9 @@ moved.value("steps"), float(np.abs(np.subtract(moved.value("weights"), alone.val
 #   second start finds the addresses of the first: it hangs, or cannot connect. The course sets it
 #   whenever you ask for restarts.
 # - `keep_alive_interval` × `keep_alive_max_attempt`: after so many seconds without a sign of life a node
-#   counts as lost, and nothing happens before. Too short is worse than slow: with 1 s × 2, in four
-#   trials of four (torch 2.14.1, before this course), the node that came took the living one for
-#   dead, and there were *two* jobs, each with a rank 0, writing one checkpoint.
+#   counts as lost, and nothing happens before. Too short is worse than slow: with 1 s × 2
+#   the node that came took the living one for dead, and there were *two* jobs, each with a rank 0,
+#   writing one checkpoint (quoted: four of our four trials on 2 CPU cores, torch 2.14.1).
 #
 # And one limit: the node that HOST names cannot be lost, because all meet there.
 
@@ -287,8 +295,8 @@ guess.reveal("4711" in str(quiet.lines_of(0) + quiet.lines_of(1)))
 quiet.lines_of(0)[-1:]
 
 # %% [markdown]
-# Read it: what is left is rank 0's *connection closed*, which is true and no help. But torchrun keeps
-# more than what is printed: with `--log-dir` and `--redirects=3` (the course sets both), each rank's
+# Read it: what is left is rank 0's *connection closed*, which is true and no help; or not even that, if
+# torchrun stopped rank 0 before it noticed. But torchrun keeps more than what is printed: with `--log-dir` and `--redirects=3` (the course sets both), each rank's
 # output in a file of its own, one folder for each start (`attempt_0`, `attempt_1`), and an *error file*
 # of each rank whose `main` is wrapped in `@record` (our `run_rank` does that).
 
@@ -319,7 +327,8 @@ guess.reveal("4711" in str(gone.lines))
 
 # %%
 guess = predict(
-    "A port that another job holds: how many of two ranks can open a store on it?", choices=[0, 1, 2]
+    "A port that another job holds: how many of two ranks can open a store on it?",
+    choices=[0, 1, 2],
 )
 
 # %%
@@ -396,7 +405,7 @@ print(slurm_script("survive_kill", nodes=2, ranks=4, gpus=True, restarts=1))
 # | `torch.distributed` | yes, on the CPU with Gloo; NCCL is for NVIDIA GPUs under Linux | very limited, and long untested, says a maintainer (issue 139990) |
 # | `torchrun` | yes; `--redirects` and `--tee` do nothing there and print a note | fails with *use_libuv was requested* (issue 139990, 2024; 148283, still open) |
 # | a way | the same commands, with `GLOO_SOCKET_IFNAME=lo0` | WSL 2: that is Linux |
-# | this course | launches plain torchruns | inside WSL 2 |
+# | this course | made for Linux; it would launch plain torchruns | inside WSL 2 |
 #
 # ## Can you make a script survive?
 #
