@@ -305,7 +305,7 @@ error_files = sorted(quiet.folder.rglob("error.json"))
 print(*sorted(quiet.folder.rglob("std*.log")), *error_files, sep="\n")
 
 # %%
-print(error_files[-1].read_text()[:300])
+print(error_files[-1].read_text()[:60])
 
 # %%
 guess = predict(
