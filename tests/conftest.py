@@ -25,6 +25,8 @@ os.environ["DDP_COURSE_HEADLESS"] = "1"
 os.environ["DDP_COURSE_RUNS"] = str(RUNS / "runs")
 os.environ["DDP_COURSE_DATA"] = str(RUNS / "data")
 
+MARKS = "DDP_COURSE_RUNS", "DDP_COURSE_RUN"  # a rank has only the second
+
 UNDER_CI = os.environ.get("CI", "").lower() not in ("", "0", "false")
 
 # tool: the names it may have on PATH, and the command that brings it
@@ -107,7 +109,7 @@ def nothing_left_behind() -> Iterator[None]:
 
 
 def _alive() -> list[str]:
-    """Our descendants, and orphans that still carry this session's runs folder."""
+    """Our descendants, and orphans whose environment still names this session's folder."""
     me = psutil.Process()
     family = {process.pid for process in me.children(recursive=True)}
     found = []
@@ -115,7 +117,7 @@ def _alive() -> list[str]:
         try:
             ours = process.pid in family or (
                 process.pid != me.pid
-                and process.environ().get("DDP_COURSE_RUNS") == os.environ["DDP_COURSE_RUNS"]
+                and any(str(RUNS) in process.environ().get(name, "") for name in MARKS)
             )
             if ours and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(f"{process.pid} {' '.join(process.cmdline()) or process.name()}")

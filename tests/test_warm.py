@@ -34,6 +34,14 @@ def no_host() -> Iterator[None]:
     warm.close()
 
 
+@pytest.fixture(autouse=True)
+def no_run_goes_on() -> Iterator[None]:
+    """A test that fails leaves no run for the next one to wait for."""
+    yield
+    for run in launcher.live_runs():
+        run.stop()
+
+
 def both_ways(job: Path, ranks: int, **more: Any) -> dict[str, Run]:
     """The same launch, warm and plain."""
     found = {
