@@ -439,6 +439,9 @@ class _Launch:
             (run.folder / "result.json").write_text(json.dumps(result, indent=1) + "\n")
         except OSError as problem:
             print(f"ddp_course: {runs.no_room(run.folder, problem)}", file=sys.stderr)
+            if failure is not None:
+                what = f"{failure.what}; the run cannot be recorded: {problem.strerror}"
+                result["failure"] = {**vars(failure), "what": what}
         run._close(json.loads(json.dumps(result)))
 
 

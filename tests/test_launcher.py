@@ -689,9 +689,12 @@ def test_a_disk_that_fills_during_the_run_ends_it(tmp_path: Path, way: bool) -> 
 def test_a_result_that_cannot_be_written_is_a_result_all_the_same(
     tmp_path: Path, way: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    job = script(tmp_path, "import os, shutil\nshutil.rmtree(os.environ['DDP_COURSE_RUN'])")
+    job = script(
+        tmp_path, "import os, shutil\nshutil.rmtree(os.environ['DDP_COURSE_RUN'])\nos._exit(3)"
+    )
     run = launch(job, ranks=1, warm=way, limit_s=LONG_S)
-    assert run.done
+    assert run.failure is not None
+    assert "cannot be recorded: No such file" in run.failure.what
     assert "cannot be recorded" in capsys.readouterr().err
 
 
