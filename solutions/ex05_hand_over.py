@@ -11,7 +11,8 @@ Write the marked lines, then run `check("ex05")` in lesson 05. To run this file 
 
 API: dist.send(tensor, dst=rank) and dist.recv(tensor, src=rank), which fills a tensor that is there
 already: torch.empty_like(tensor); tensor.detach(); tensor.requires_grad_();
-hidden.backward(gradient) with the derivative of the loss for each element of hidden; the .grad of a tensor after backward.
+hidden.backward(gradient) with the derivative of the loss for each element of hidden; the .grad of
+a tensor after backward.
 """
 
 import torch
