@@ -88,7 +88,9 @@ def test_a_kill_changes_nothing(ranks: int) -> None:
     assert told.recovery_s is not None and told.recovery_s > 0
     begun = run.values("resumed_at")
     assert begun[0] == 0 and 7 <= begun[1] <= STEPS
-    assert told.repeated == len(run.values("step")) - STEPS <= 1
+    assert told.repeated <= 1
+    missing = set(range(1, STEPS + 1)) - set(run.values("step"))
+    assert missing <= {begun[1]}, "rank 0 may be stopped between saving a step and reporting it"
     for text in (str(told), told._repr_html_()):
         assert f"rank {ranks - 1}, killed by SIGKILL (-9)" in text
         assert f"{told.recovery_s:.2f} s" in text
@@ -105,7 +107,7 @@ def test_a_checkpoint_now_and_then_costs_steps() -> None:
     begun = run.values("resumed_at")[1]
     assert begun % 5 == 0
     last = attempts(run).rows[0].last_step
-    assert last is not None and attempts(run).repeated == last - begun
+    assert last is not None and attempts(run).repeated == max(0, last - begun)
 
 
 def test_a_plain_torchrun_tells_the_same_story() -> None:
