@@ -483,7 +483,7 @@ def _print_while_running(run: Run) -> None:
             fresh = run._record.lines[shown:]  # one look: the launcher's thread goes on adding
             for line in fresh:
                 if line.rank is not None and line.t_s <= run.dump_s:
-                    _say(f"[rank {line.rank}] {line.text}")
+                    _say(f"[rank {line.rank}] {line.words}")
             shown += len(fresh)
             if done:
                 break

@@ -52,6 +52,11 @@ class Line:
     text: str
     attempt: int = 0
 
+    @property
+    def words(self) -> str:
+        """The text without the `[rank0]: ` that torch puts before a traceback's lines."""
+        return self.text.removeprefix(f"[rank{self.rank}]: ")
+
 
 @dataclass
 class Lane:
@@ -536,7 +541,7 @@ class Run:
         fresh = self._record.lines[lines:]
         for line in fresh:
             if line.rank in self._lanes and line.text.strip() and line.t_s <= self.dump_s:
-                self._lanes[line.rank].last_line = line.text
+                self._lanes[line.rank].last_line = line.words
         if fresh:
             text = "".join(json.dumps(asdict(line)) + "\n" for line in fresh)
             with contextlib.suppress(OSError), open(self.folder / "lines.jsonl", "a") as file:

@@ -314,3 +314,8 @@ class TestFolders:
         monkeypatch.setenv("DDP_COURSE_RUNS", str(tmp_path / "file" / "runs"))
         with pytest.raises(CannotRun, match="DDP_COURSE_RUNS"):
             runs.new_folder("job")
+
+
+def test_a_line_says_its_rank_once() -> None:
+    assert runs.Line(0.1, 1, "stderr", "[rank1]: ValueError: boom").words == "ValueError: boom"
+    assert runs.Line(0.1, 1, "stdout", "[rank0]: hello").words == "[rank0]: hello"

@@ -342,7 +342,7 @@ def _tail(lines: list[Line], *, tall: bool = False) -> str:
     rows = "".join(
         f'<div class="ddpc-line"><span class="ddpc-time">{line.t_s:.2f}</span>{badge(line.rank)}'
         f'<code class="ddpc-{"err" if line.stream == "stderr" else "out"}">'
-        f"{escape(line.text[:2000]) or '&nbsp;'}</code></div>"
+        f"{escape(line.words[:2000]) or '&nbsp;'}</code></div>"
         for line in lines
     )
     return f'<div class="ddpc ddpc-tail {"ddpc-tall" if tall else ""}"><div>{rows}</div></div>'
