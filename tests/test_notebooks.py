@@ -88,6 +88,16 @@ def test_links_lead_somewhere(path: Path) -> None:
         assert target.startswith("https://") or (path.parent / target).exists(), target
 
 
+def test_each_lesson_ends_with_the_next() -> None:
+    last_lines = [prose(path).splitlines()[-1] for path in NOTEBOOKS]
+    titles = [prose(path).splitlines()[0].removeprefix("# ") for path in NOTEBOOKS]
+    wanted = [
+        f"**Next:** [{title}]({path.name})"
+        for title, path in zip(titles[1:], NOTEBOOKS[1:], strict=True)
+    ]
+    assert last_lines == [*wanted, "This is the last lesson for now."]
+
+
 @LESSONS
 def test_every_prediction_is_revealed(path: Path) -> None:
     sources = [cell.source for cell in code_cells(path)]

@@ -44,7 +44,9 @@ doctor()
 #
 # A distributed job is **one script, started several times**. Each copy is a process with memory of
 # its own, and gets a number: its *rank*. The script below is all there is to our first job. Read
-# it; the lines that begin with `dist.` are the only ones that you do not know from one device.
+# it. New to you are the calls of `dist.`, PyTorch's distributed package, and three helpers of this
+# course: `my_place` says which device and backend the rank uses, `log` reports numbers to this page,
+# and `run_rank` leaves cleanly.
 
 # %%
 show_job("hello_ranks")
@@ -98,7 +100,8 @@ one.value("total"), two.value("total"), four.value("total")
 # ## What exactly did the cell do?
 #
 # What you would do in a shell. Paste this into a terminal: it is the whole command, it does the
-# same without this notebook, and `torch.distributed.run` is what `torchrun` is short for.
+# same without this notebook, and `torch.distributed.run` is what `torchrun` is short for. In a shell
+# you also see lines like `[rank 0] step=0 total=3`: they are what this page collects.
 
 # %%
 print(two.command)
@@ -130,8 +133,11 @@ guess.reveal(plain.wall_s / two.wall_s)
 # ## What do the others do while one rank stands still?
 #
 # In JupyterLab the panel of a live run has buttons for each rank: *pause*, *resume*, *kill*. The
-# next cells press them from code, so that the page also runs unattended. `wait=False` returns while
-# the job runs; `wait_for_step(5)` waits until every rank has logged step 5.
+# next cells press them from code, so that the page also runs unattended.
+#
+# In JupyterLab `launch` returns at once and the panel lives on; what needs the result (`value`, `ok`,
+# `exit_codes`) waits for it. Run unattended, `launch` itself waits for the end, unless you say
+# `wait=False`, as here. `wait_for_step(5)` waits until every rank has logged step 5.
 
 # %%
 guess = predict(
@@ -292,4 +298,4 @@ check("ex00")
 # PyTorch documentation, *Distributed communication package*,
 # docs.pytorch.org/docs/stable/distributed.html · behaviour as run with torch 2.14.1, November 2026.
 #
-# **Next:** [02 Basic DDP](02_basic_ddp.ipynb)
+# **Next:** [01 DP or DDP](01_dp_vs_ddp.ipynb)

@@ -90,6 +90,8 @@ check("ex02")
 
 # %% [markdown]
 # ## How much must be added to train on several ranks?
+#
+# The next diff shows an answer to exercise 02: try the exercise first.
 
 # %%
 guess = predict(
@@ -254,7 +256,8 @@ timeline(small).hidden_share, timeline(large).hidden_share
 # Read it: the two numbers are the share of communication time during which the rank also computed,
 # with small buckets and with one large one. With one bucket, the only all-reduce starts when the
 # last gradient is ready, and there is nothing left to hide it behind. With eight, seven can start
-# earlier. Hatched parts of a collective are waiting for the other rank, not moving data.
+# earlier. Hatched parts of a collective are waiting for the other rank, not moving data. The shares
+# vary from run to run.
 #
 # What these numbers do *not* say: that small buckets are faster. Each all-reduce costs something by
 # itself; and on a CPU the ranks' communication runs on the same cores as their computing, so hiding
@@ -448,7 +451,7 @@ print(*backends.values("name"), *backends.values("answer"), backends.value("why"
 # - **Weights that drift apart** Every mistake above trains without a word for at least one step. Log
 #   the spread once in a while: it must be exactly 0.
 # - **The loss of rank 0 as *the* loss** Each rank logs the loss of its share. Average it over ranks if
-#   you report it (lesson 08).
+#   you report it (lesson 08, to come).
 # - **The learning rate** Twice the ranks with the same *local* batch is twice the global batch: another
 #   training. Here the global batch stays 48, and so the weights stay the same.
 # - **A world size that does not divide the batch** Shares of unequal size make the mean of the means
@@ -465,3 +468,5 @@ print(*backends.values("name"), *backends.values("answer"), backends.value("why"
 # Parallel* (design note, as of version 1.4), docs.pytorch.org/docs/stable/notes/ddp.html, and
 # *DistributedDataParallel*, same site · E. Alpaydin, C. Kaynak, *Optical Recognition of Handwritten
 # Digits*, UCI 1998 · behaviour as run with torch 2.14.1, November 2026.
+#
+# **Next:** [03 Uneven workloads](03_uneven_workloads.ipynb)

@@ -255,11 +255,13 @@ one_active.values("samples")
 #
 # `Join` answers only for what DDP sends. A collective of your own inside the loop, such as a loss
 # summed over ranks for the log, meets one of Join's and gets a wrong number. Often it is simpler to
-# give all ranks equally many batches: `DistributedSampler` pads or drops (lesson 08).
+# give all ranks equally many batches: `DistributedSampler` pads or drops (lesson 08,
+# to come).
 #
 # ## Is the mean of the means the mean?
 #
-# Now all ranks have equally many batches, but of unequal size.
+# Now all ranks have equally many batches, but of unequal size. The next diff shows an answer to
+# exercise 03, further down: try [the exercise](../exercises/ex03_weight_batches.py) first.
 
 # %%
 show_diff("train_ddp", "weight_batches")
@@ -382,7 +384,7 @@ stuck
 
 # %% [markdown]
 # A barrier meets barriers only. Its time-out would name nobody either; with Gloo there is one that
-# does:
+# does. The job gives it half of the time-out, so that it speaks before the others give up:
 
 # %%
 named = launch("wrong_barrier", ranks=3, barrier="monitored", timeout_s=2.0)
@@ -459,4 +461,4 @@ compare(
 # · huggingface/transformers issue 34242 (October 2024, the mean of means) · behaviour as run with
 # torch 2.14.1, November 2026.
 #
-# **Next:** [07 Accumulate without syncing](07_no_sync.ipynb)
+# **Next:** [04 Checkpointing](04_checkpointing.ipynb)

@@ -511,3 +511,5 @@ check("ex04")
 # issue 1078 (map_location, October 2022), karpathy/nanochat PR 336 (truncated file, November 2025),
 # wyim-pgl/transgenic issue 59 (samples repeated on resume, September 2026) · behaviour as run with
 # torch 2.14.1, November 2026.
+#
+# **Next:** [05 Model parallelism](05_model_parallelism.ipynb)

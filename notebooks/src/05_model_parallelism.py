@@ -408,3 +408,5 @@ launch("wrong_isend", ranks=2, buffer="own").value("received", 1)
 # docs.pytorch.org/docs/main/distributed/pipelining.html · PyTorch documentation,
 # *DistributedDataParallel* (`device_ids`), docs.pytorch.org · behaviour as run with torch 2.14.1,
 # November 2026.
+#
+# **Next:** [06 torchrun](06_torchrun.ipynb)

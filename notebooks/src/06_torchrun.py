@@ -23,7 +23,7 @@
 #
 # **What this machine proves:** how processes start, die and meet, which is the same on every machine.
 # Two *nodes* here are two torchruns on one host, so a slow network between them is not shown (lesson
-# 12 will), and the times are those of this machine. New words are in the [glossary 术语表](glossary.md).
+# 12, to come, will), and the times are those of this machine. New words are in the [glossary 术语表](glossary.md).
 
 # %%
 import numpy as np

@@ -326,3 +326,5 @@ check("ex07")
 # accumulation) · the same mistakes in the field: huggingface/accelerate PR 1726 (July 2023),
 # karpathy/build-nanogpt PR 30 (June 2024), modelscope/FunASR PR 3472 (August 2026) · behaviour as
 # run with torch 2.14.1, November 2026.
+#
+# This is the last lesson for now.
