@@ -31,7 +31,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         add(commands)
     words = list(sys.argv[1:] if arguments is None else arguments)
     end = words.index("--") if "--" in words else len(words)
-    given = parser.parse_args(words[:end])
+    given, unknown = parser.parse_known_args(words[:end])
+    if unknown and given.command is _run:
+        parser.error(f"no flag {unknown[0]} of `run`; the job's own flags come after --")
+    elif unknown:
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     given.flags = words[end + 1 :]
     command: Command = given.command
     if given.flags and command is not _run:
@@ -99,7 +103,7 @@ def _prepare(given: argparse.Namespace) -> int:
 
 
 def _add_run(commands: Any) -> None:
-    parser = commands.add_parser("run", help="launch a job and wait for it")
+    parser = commands.add_parser("run", help="launch a job and wait for it", allow_abbrev=False)
     parser.add_argument("job", help="a job's name, or the path of a script")
     parser.add_argument("--ranks", type=int, default=2, help="how many processes (default 2)")
     parser.add_argument("--limit", type=float, default=60, metavar="S", help="seconds (default 60)")

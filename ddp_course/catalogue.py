@@ -26,6 +26,9 @@ JOBS = Path(__file__).parent / "jobs"
 _ARGPARSE_NUMBER = re.compile(r"-\d+$|-\d*\.\d+$")  # what argparse takes for a value, not a flag
 
 
+OF_LAUNCH = ("ranks", "nodes", "trace", "limit_s", "restarts", "warm", "env", "wait")
+
+
 @dataclass(frozen=True)
 class Knob:
     """One flag of a job: `bucket_mb` is the knob, `--bucket-mb` its flag."""
@@ -55,6 +58,8 @@ class Knob:
         if self.many and not values:
             raise self._mistyped(value)
         texts = [self._text(one) for one in values]
+        if "--" in texts:
+            raise self._mistyped(value)  # argparse drops it, however it is written
         if not self.many:
             # A value that begins with a dash would be taken for a flag.
             return [f"{self.flag}={texts[0]}"] if texts[0][:1] in "-" else [self.flag, texts[0]]
@@ -104,7 +109,7 @@ def find_job(job: str | Path) -> Path:
         raise BadArgument(
             f"{_shown(str(path))} is {kind}.",
             cause="" if path.is_absolute() else f"the path is relative to {_here()}",
-            action="check the path, or give the name of a job: " + ", ".join(names()),
+            action="check the path, or give the name of a job, without .py",
         )
     for folder in (Path(), JOBS):
         path = folder / f"{text}.py"
@@ -112,10 +117,12 @@ def find_job(job: str | Path) -> Path:
             return path.resolve()
     known = sorted({*names(), *cell_jobs()})
     close = difflib.get_close_matches(text, known, n=1)
+    if _is_file(Path(f"{text}.py")):
+        close = [f"{text}.py"]  # a file is launched by its path
     raise BadArgument(
         f"There is no job {_shown(text)}.",
         cause=f"did you mean {close[0]!r}?" if close else "",
-        action="choose one of " + ", ".join(known),
+        action="" if close else "choose one of " + ", ".join(known),
     )
 
 
@@ -162,13 +169,12 @@ def flags(script: Path, given: Mapping[str, Any]) -> list[str]:
         return words  # it cannot run, whatever its knobs are
     for name, value in given.items():
         if name not in knobs:
-            close = difflib.get_close_matches(name, knobs, n=1)
+            close = difflib.get_close_matches(name, [*knobs, *OF_LAUNCH], n=1)
             listed = "; ".join(map(str, knobs.values())) or "it declares none (no add_argument)"
             raise BadArgument(
                 f"The job {script.stem!r} has no knob {name!r}.",
                 cause=f"did you mean {close[0]!r}?" if close else "",
-                action=f"its knobs: {listed}. launch itself takes ranks, nodes, trace, limit_s, "
-                "restarts, warm, env and wait",
+                action=f"its knobs: {listed}. launch itself takes " + ", ".join(OF_LAUNCH),
             )
         words += knobs[name].words(value)
     return words

@@ -46,7 +46,7 @@ def exit_codes(lines: Sequence[Line], observed: Observed, ranks: int, ok: bool) 
     codes.update({rank: code for _, rank, code in observed.deaths})
     if ok:
         codes = {rank: codes.get(rank, 0) for rank in range(ranks)}
-    return codes
+    return dict(sorted(codes.items()))
 
 
 def first_failure(
@@ -69,13 +69,13 @@ def first_failure(
         ),
     )
     consequences = {
-        rank: _consequence(lines, rank, codes[rank])
+        rank: _consequence(lines, rank, codes[rank], _exception(lines, first))
         for rank in sorted(codes)
         if rank != first and codes[rank] != 0
     }
     return Failure(
         rank=first,
-        what=_sentence(lines, observed, first, codes[first]),
+        what=_pause_told(observed) + _sentence(lines, observed, first, codes[first]),
         exit_code=codes[first],
         traceback="" if codes[first] == -signal.SIGKILL else _traceback(lines, first),
         consequences=consequences,
@@ -88,11 +88,19 @@ def time_out(lines: Sequence[Line], observed: Observed, ranks: int, limit_s: flo
     where = {rank: _where(lines, rank, script) for rank in range(ranks)}
     for rank in where.keys() - observed.started:
         where[rank] = "not started yet: torch was still being imported"
-    for rank in observed.paused:
-        where[rank] = f"paused (SIGSTOP), {where[rank]}"
-    return Failure(
-        None, f"the run did not end within its limit of {limit_s:g} s (limit_s)", where=where
-    )
+    for _, rank, code in observed.deaths:
+        if not _stacks([line.text for line in _stderr(lines, rank)]):
+            where[rank] = f"gone: {_exception(lines, rank) or exit_text(code)}"
+    what = f"the run did not end within its limit of {limit_s:g} s (limit_s)"
+    return Failure(None, _pause_told(observed) + what, where=where)
+
+
+def _pause_told(observed: Observed) -> str:
+    """A pause that was forgotten is the cause of whatever came after it."""
+    if not observed.paused:
+        return ""
+    ranks = ", ".join(map(str, sorted(observed.paused)))
+    return f"you paused rank {ranks} and did not resume it, and the others waited for it: "
 
 
 def deaths_told(lines: Sequence[Line], started: float) -> list[dict[str, float]]:
@@ -148,8 +156,10 @@ def _last_words(lines: Sequence[Line], rank: int) -> str:
     return _exception(lines, rank) or (texts or [""])[-1]
 
 
-def _consequence(lines: Sequence[Line], rank: int, code: int) -> str:
+def _consequence(lines: Sequence[Line], rank: int, code: int, first: str) -> str:
     said = _exception(lines, rank)
+    if said and said == first:
+        return "the same error"
     if not said and code == -signal.SIGTERM:
         return "stopped by torchrun, because another rank had failed"
     return said or exit_text(code)

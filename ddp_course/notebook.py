@@ -59,7 +59,16 @@ def save_job(line: str, cell: str) -> None:
             f"A cell's job cannot be called {name!r}: {problem}.",
             action="begin the cell with `%%job my_job`: small letters, digits and _",
         )
-    compile(cell, f"{name}.py", "exec", dont_inherit=True)
+    try:
+        compile(cell, "the cell", "exec", dont_inherit=True)
+    except (SyntaxError, ValueError) as error:
+        # What an earlier cell saved must not be mistaken for this one.
+        path.unlink(missing_ok=True)
+        line_said = f"line {error.lineno}" if isinstance(error, SyntaxError) else "it"
+        raise BadArgument(
+            f"This cell is no Python, {line_said}: {getattr(error, 'msg', error)}.",
+            action=f"mend it and run the cell again; until then there is no job {name!r}",
+        ) from None
     for run in launcher.live_runs():
         if run.asked["script"] == str(path):
             run.wait()  # it was launched with the cell as it was

@@ -268,7 +268,7 @@ class TestFindJob:
         write(tmp_path, "pass\n" + catalogue.FROM_CELL, "mine.py")
         write(tmp_path, "pass\n", "other.py")
         assert catalogue.find_job("mine") == tmp_path / "mine.py"
-        with pytest.raises(BadArgument, match="mine"):
+        with pytest.raises(BadArgument, match=r"did you mean 'other\.py'"):
             catalogue.find_job("other")  # a file beside the notebook is named by its path
 
     @pytest.mark.parametrize(
