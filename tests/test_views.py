@@ -26,6 +26,7 @@ from ddp_course import (
 from ddp_course.errors import BadArgument, NoEvidence
 from ddp_course.runs import Failure, Lane, Line, failure_html
 from ddp_course.views import diff, panel, style, svg
+from ddp_course.views import predict as predicting
 from ddp_course.views.bars import Bars, bars
 
 EVIL = "<script>alert('x')</script>&<b>"
@@ -424,6 +425,23 @@ def test_a_number_without_a_prediction_is_still_shown() -> None:
     assert "No prediction was committed; this run measured 8 buckets." in str(guess.reveal(8))
     with pytest.raises(BadArgument, match="not both"):
         predict("Both?", choices=["a"], unit="ms")
+
+
+def test_the_box_of_a_number_begins_empty() -> None:
+    guess = predict("How long does a step take?", unit="ms", low=1, high=10_000)
+    live = predicting._Live(guess)
+    guess._live = live
+    box, hint, commit = live._inputs
+    assert (box.value, hint.value) == ("", "ms (1 to 10000)")
+    for text, said in (("", "The box is empty"), ("ten", "not a number"), ("0", "1 to 10000")):
+        box.value = text
+        commit.click()
+        assert said in live._status.value
+        assert not guess.committed
+    box.value = " 20 "
+    commit.click()
+    assert guess.value == 20
+    assert box.disabled and commit.disabled
 
 
 def test_a_question_stays_text() -> None:

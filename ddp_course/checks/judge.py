@@ -84,7 +84,7 @@ def exercise_file(exercise: Exercise) -> Path:
 def not_yet(path: Path, function: str) -> str:
     """Why there is nothing to run yet, or "": file missing, not Python, or untouched."""
     try:
-        tree = ast.parse(path.read_bytes())
+        tree = ast.parse(path.read_bytes(), filename=path.name)
     except OSError:
         return f"{path} is not there. Restore it with: git checkout -- {path}"
     except (SyntaxError, ValueError) as error:

@@ -215,7 +215,7 @@ def _paint(line: str, spans: list[tuple[int, int, str]]) -> str:
 
 
 _CSS = f"""
-.ddpc pre.ddpc-code {{ max-height: 480px; overflow: auto; line-height: 1.5; padding: 8px;
+.ddpc pre.ddpc-code {{ max-height: 1150px; overflow: auto; line-height: 1.5; padding: 8px;
   border: 1px solid var(--jp-border-color2, #e0e0e0); border-radius: 4px; }}
 .ddpc-comment {{ color: {QUIET}; font-style: italic; }}
 .ddpc-string {{ color: var(--jp-mirror-editor-string-color, #ba2121); }}

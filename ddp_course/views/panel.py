@@ -115,7 +115,9 @@ class _Live:
         self._stop = self._button("■ Stop", "stop the run and everything it started", run.stop)
         self._stop.button_style = "danger"
         self._more = w.ToggleButton(
-            value=False, description="more lines", layout=w.Layout(width="90px", height="24px")
+            value=False,
+            description="more lines",
+            layout=w.Layout(width="auto", height="24px", flex="0 0 auto"),
         )
         self._more.observe(lambda change: bell.set(), names="value")
         self._rows, keys = self._buttons()
@@ -356,9 +358,9 @@ _CSS = f"""
 .ddpc-clock {{ font-variant-numeric: tabular-nums; }}
 .ddpc code.ddpc-command, code.ddpc-command {{ display: block; overflow: hidden; white-space: nowrap;
   text-overflow: ellipsis; user-select: all; opacity: .75; font-size: 11px; padding: 2px 0 4px; }}
-.ddpc-lane {{ display: grid; height: {_ROW_PX}px; align-items: center; gap: 10px;
-  grid-template-columns: 62px 112px 148px 92px minmax(0, 1fr); }}
-.ddpc-lossless .ddpc-lane {{ grid-template-columns: 62px 112px 148px minmax(0, 1fr); }}
+.ddpc-lane {{ display: grid; height: {_ROW_PX}px; align-items: center; gap: 14px;
+  grid-template-columns: 62px 128px 168px 92px minmax(0, 1fr); }}
+.ddpc-lossless .ddpc-lane {{ grid-template-columns: 62px 128px 168px minmax(0, 1fr); }}
 .ddpc-lossless .ddpc-lane-loss {{ display: none; }}
 .ddpc-panel .widget-html, .ddpc-panel .widget-html-content {{ min-width: 0; flex: 1 1 auto; }}
 .ddpc-panel .ddpc {{ max-width: none; }}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import sys
 import threading
@@ -142,9 +143,18 @@ class Prediction:
         high = math.inf if self.high is None else self.high
         if not low <= number <= high:
             raise BadArgument(
-                f"{number:g} is out of bounds.", action=f"give a number from {low:g} to {high:g}"
+                f"{number:g} is out of bounds.", action=f"give a number: {self._bounds}"
             )
         return number
+
+    @property
+    def _bounds(self) -> str:
+        """The bounds in words, e.g. "1 to 100"; "" without any."""
+        if self.low is not None and self.high is not None:
+            return f"{self.low:.10g} to {self.high:.10g}"
+        if self.low is not None:
+            return f"{self.low:.10g} or more"
+        return "" if self.high is None else f"{self.high:.10g} or less"
 
     @property
     def _choices(self) -> str:
@@ -198,11 +208,22 @@ class _Live:
     def _number_field(self) -> list[Any]:
         import ipywidgets as w
 
-        field = w.FloatText(description="", layout=w.Layout(width="120px"))
-        unit = w.HTML(escape(self._prediction.unit))
+        prediction = self._prediction
+        field = w.Text(placeholder="a number", layout=w.Layout(width="120px"))
+        words = [prediction.unit, prediction._bounds and f"({prediction._bounds})"]
+        hint = w.HTML(escape(" ".join(filter(None, words))))
         button = w.Button(description="Commit", button_style="primary")
-        button.on_click(lambda _: self._commit(field.value))
-        return [field, unit, button]
+        button.on_click(lambda _: self._commit_text(field.value))
+        return [field, hint, button]
+
+    def _commit_text(self, text: str) -> None:
+        if not text.strip():
+            self.update(problem="The box is empty: write a number, then press Commit.")
+            return
+        value: Any = text
+        with contextlib.suppress(ValueError):
+            value = float(text)
+        self._commit(value)
 
     def _commit(self, value: Any) -> None:
         try:
