@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
+import hypothesis
 import psutil
 import pytest
 
@@ -27,7 +28,12 @@ os.environ["DDP_COURSE_DATA"] = str(RUNS / "data")
 
 MARKS = "DDP_COURSE_RUNS", "DDP_COURSE_RUN"  # a rank has only the second
 
+# Under CI the fuzzing draws the same examples each time; elsewhere it goes on looking.
+hypothesis.settings.register_profile("ci", derandomize=True)
+
 UNDER_CI = os.environ.get("CI", "").lower() not in ("", "0", "false")
+if UNDER_CI:
+    hypothesis.settings.load_profile("ci")
 
 # tool: the names it may have on PATH, and the command that brings it
 TOOLS = {
