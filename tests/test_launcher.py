@@ -67,8 +67,8 @@ KNOBS_JOB = """
         rank = int(os.environ["RANK"])
         # One write a line: in a shell the ranks share one output.
         said = json.dumps(knobs, sort_keys=True)
-        sys.stdout.write(f"rank {rank} of {os.environ['WORLD_SIZE']} {said}\n")
-        sys.stdout.write(f"cwd {os.getcwd()} file {__file__}\n")
+        sys.stdout.write(f"rank {rank} of {os.environ['WORLD_SIZE']} {said}\\n")
+        sys.stdout.write(f"cwd {os.getcwd()} file {__file__}\\n")
         for step in range(3):
             log(step=step, loss=1.0 / (step + 1), who=rank)
         print("a warning", file=sys.stderr)
