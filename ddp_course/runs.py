@@ -450,9 +450,9 @@ class Run:
 
     @property
     def events(self) -> list[dict[str, Any]]:
-        """What the ranks reported, each rank in its order."""
+        """What the ranks reported, rank after rank, each in its order."""
         self.wait()
-        return list(self._record.events)
+        return sorted(self._record.events, key=lambda event: int(event["rank"]))
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
