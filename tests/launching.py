@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -67,6 +68,12 @@ def short_temp(folder: Path) -> str:
     return temp
 
 
+def _hear_signals() -> None:
+    """As in a terminal, though the tests may run under nohup or in a shell's background."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
 @contextmanager
 def caller(
     folder: Path, text: str, env: Mapping[str, str] | None = None
@@ -84,6 +91,7 @@ def caller(
             stderr=log,
             text=True,
             start_new_session=True,
+            preexec_fn=_hear_signals,
         )
     try:
         yield process
