@@ -23,10 +23,15 @@ def main(address: str, arguments: list[str]) -> None:
     header = len(request).to_bytes(8, "big")
     socket.send_fds(supervisor, [header], [0, 1, 2])
     supervisor.sendall(request)
-    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
-        signal.signal(number, lambda caught, _: supervisor.sendall(bytes([caught])))
-    for number in (signal.SIGUSR1, signal.SIGUSR2):
-        signal.signal(number, lambda caught, _: supervisor.sendall(bytes([caught])))
+
+    def pass_on(caught, _):
+        try:  # noqa: SIM105 - contextlib would cost every worker's start
+            supervisor.sendall(bytes([caught]))
+        except OSError:
+            pass  # the rank has just ended: its answer waits to be read
+
+    for name in ("SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2"):
+        signal.signal(getattr(signal, name), pass_on)
     answer = supervisor.recv(16)
     if not answer:
         os._exit(70)  # EX_SOFTWARE: the supervisor is gone

@@ -638,3 +638,31 @@ def test_a_rank_s_signals_are_its_own(tmp_path: Path) -> None:
     for rank in range(2):
         assert run.lines_of(rank, "stdout")[-1] == "cleaned up"
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_a_shim_reads_its_answer_though_a_signal_comes_when_the_rank_has_ended() -> None:
+    """torchrun may end a worker in the moment in which its rank is gone and the line is closed."""
+    address = f"ddp-course-test-{os.getpid()}-{os.urandom(4).hex()}"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("\0" + address)
+        listener.listen(1)
+        shim = Path(warm.__file__).with_name("shim.py")
+        process = subprocess.Popen(
+            [sys.executable, "-S", "-E", str(shim), address, "job.py"], stderr=subprocess.PIPE
+        )
+        supervisor, _ = listener.accept()
+        length = int.from_bytes(supervisor.recv(8, socket.MSG_WAITALL), "big")
+        supervisor.recv(length, socket.MSG_WAITALL)
+        status = Path(f"/proc/{process.pid}/status")
+        bit = 1 << (signal.SIGUSR2 - 1)
+        until(
+            lambda: int(status.read_text().split("SigCgt:")[1].split()[0], 16) & bit,
+            "the shim's handlers",
+        )
+        process.send_signal(signal.SIGSTOP)
+        supervisor.sendall(str(3 << 8).encode())
+        supervisor.close()
+        process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGCONT)
+        _, said = process.communicate(timeout=20)
+    assert (process.returncode, said) == (3, b"")
