@@ -61,6 +61,7 @@ def main() -> None:
         loss.backward()
         optimizer.step()
         log(step=step, loss=loss.item(), spread=spread(model.module.body.weight.grad))
+        dist.barrier()  # every rank has told its step before one can fail in the next
 
     dist.destroy_process_group()
 

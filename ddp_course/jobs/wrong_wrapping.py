@@ -66,6 +66,7 @@ def main() -> None:
         loss.backward()
         optimizer.step()
         log(step=step, loss=loss.item(), spread=spread(model))
+        dist.barrier()  # every rank has told its step before one can fail in the next
 
     dist.destroy_process_group()
 
