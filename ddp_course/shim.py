@@ -24,7 +24,7 @@ def main(address: str, arguments: list[str]) -> None:
     socket.send_fds(supervisor, [header], [0, 1, 2])
     supervisor.sendall(request)
 
-    def pass_on(caught, _):
+    def pass_on(caught: int, _: object) -> None:
         try:  # noqa: SIM105 - contextlib would cost every worker's start
             supervisor.sendall(bytes([caught]))
         except OSError:
