@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from ddp_course.checks import check
 from ddp_course.checks import judge as judging
+from ddp_course.checks.manifest import all_close
 from ddp_course.checks.verdict import Verdict
 from ddp_course.errors import BadArgument
 from ddp_course.runs import Run
@@ -521,6 +524,29 @@ def test_a_wrong_answer_is_named(
     assert mistake in str(verdict) and opened.hint in str(verdict)
     assert any("✗" in row for row in opened.rows), "the table marks where it diverges"
     assert verdict.results[-1].status in ("fail", "blocked")
+
+
+def test_whatever_is_drawn_tells_the_rules_of_ex03b_apart() -> None:
+    exercise = judging.EXERCISES["ex03b"]
+    rules = {
+        "all instead of any": lambda wishes: wishes.min(axis=0),
+        "rank 0 decides": lambda wishes: wishes[0],
+        "the majority decides": lambda wishes: wishes.mean(axis=0) > 0.5,
+        "always yes": lambda wishes: np.ones(wishes.shape[1]),
+    }
+    for ranks, seed in itertools.product((3, 4, 8), range(100)):
+        inputs = exercise.draw(np.random.default_rng(seed), ranks)
+        for name, rule in rules.items():
+            answer = {
+                f"{case}/stop": rule(np.stack([mine[f"{case}/wish"] for mine in inputs]))
+                for case in ("some", "none")
+            }
+            outputs = [answer] * ranks
+            assert not all(
+                all_close(outputs, check.expected(inputs)) for check in exercise.checks
+            ), name
+            found = [one.name for one in exercise.mistakes if one.recognise(inputs, outputs)]
+            assert found == [name], f"seed {seed}, {ranks} ranks"
 
 
 def test_every_known_mistake_has_a_wrong_answer() -> None:

@@ -13,10 +13,12 @@ CASES = ("some", "none")  # rounds in which at least one rank wants to stop, and
 
 
 def _draw(random: np.random.Generator, ranks: int) -> PerRank:
-    """Wishes by round: each rank alone once, all at once, and two that are drawn, shuffled."""
-    drawn = random.integers(0, 2, size=(2, ranks))
-    drawn[:, random.integers(ranks)] = 1
-    some = random.permutation(np.concatenate([np.eye(ranks), np.ones((1, ranks)), drawn]))
+    """Wishes by round, shuffled: each rank alone, each alone against it, and all at once.
+
+    With three ranks or more, any two rules that a learner may follow differ in one of them.
+    """
+    alone = np.eye(ranks)
+    some = random.permutation(np.concatenate([alone, 1 - alone, np.ones((1, ranks))]))
     none = np.zeros((2, ranks))
     return [
         {"some/wish": some[:, rank].astype(np.int64), "none/wish": none[:, rank].astype(np.int64)}
