@@ -37,6 +37,7 @@ if UNDER_CI:
 
 # tool: the names it may have on PATH, and the command that brings it
 TOOLS = {
+    "bwrap": (("bwrap",), "sudo apt-get install bubblewrap"),
     "chromium": (
         ("chromium", "chromium-browser", "google-chrome"),
         "sudo apt-get install chromium",
