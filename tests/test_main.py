@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from ddp_course import machine
-from ddp_course.__main__ import knobs_of, main
+from ddp_course.__main__ import main
+from ddp_course.commands.running import knobs_of
 from ddp_course.errors import BadArgument
 from ddp_course.machine import Report, Row
 

@@ -1,0 +1,1 @@
+"""The commands of `python -m ddp_course`, a module for each family; each adds its own parsers."""

@@ -1,0 +1,9 @@
+"""Commands for instructors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def add(commands: Any) -> None:
+    """Add these commands to a parser's sub-parsers."""
