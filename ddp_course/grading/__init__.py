@@ -1,0 +1,1 @@
+"""Grading a class: sandboxed runs, records, reports and exports. For instructors."""
