@@ -2,7 +2,8 @@
 
     doctor              can the course run on this machine?
     prepare NAME        download a data set, once
-    run JOB [-- …]      launch a job and wait for it
+    run JOB [-- …]      launch a job, or any script that torchrun can run, and wait for it
+    diagnose [FOLDER]   what happened in a run, and what to do
     check [EXERCISE …]  check exercises
 
 Exit codes: 0 well, 1 not (a failed run, a check not passed, a problem found), 2 a wrong request,
@@ -12,6 +13,7 @@ Exit codes: 0 well, 1 not (a failed run, a check not passed, a problem found), 2
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 
@@ -47,6 +49,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("Interrupted.", file=sys.stderr)
         return 130
+    except BrokenPipeError:  # whoever read us has read enough, as in `… | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
 
 
 if __name__ == "__main__":

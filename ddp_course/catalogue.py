@@ -26,7 +26,7 @@ JOBS = Path(__file__).parent / "jobs"
 _ARGPARSE_NUMBER = re.compile(r"-\d+$|-\d*\.\d+$")  # what argparse takes for a value, not a flag
 
 
-OF_LAUNCH = ("ranks", "nodes", "trace", "limit_s", "restarts", "warm", "env", "wait")
+OF_LAUNCH = ("ranks", "nodes", "trace", "limit_s", "restarts", "warm", "env", "wait", "argv")
 
 
 @dataclass(frozen=True)

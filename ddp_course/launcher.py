@@ -22,7 +22,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +64,7 @@ def launch(
     warm: bool = True,
     env: Mapping[str, str] | None = None,
     wait: bool | None = None,
+    argv: Sequence[str] = (),
     **knobs: Any,
 ) -> Run:
     """Run a job as `ranks` processes under torchrun on this machine, or several times as many.
@@ -78,12 +79,13 @@ def launch(
     warm      False: a plain torchrun, as a shell would start it
     env       environment variables for this run
     wait      True: block and print; False: return at once; None: as fits (notebook or not)
-    knobs     the job's own flags, `bucket_mb=1` for `--bucket-mb 1`
+    argv      words for the script as they are: positional arguments, flags of any form
+    knobs     the job's own flags, checked before it starts: `bucket_mb=1` for `--bucket-mb 1`
 
     A failed job returns a failed Run. Raises BadArgument, before anything starts, for arguments
     that cannot work, and CannotRun if this machine cannot start or record a run.
     """
-    plan = _Plan(job, ranks, nodes, trace, limit_s, restarts, warm, env or {}, knobs)
+    plan = _Plan(job, ranks, nodes, trace, limit_s, restarts, warm, env or {}, argv, knobs)
     run = plan.new_run()
     blocking = not in_background if wait is None else wait
     run.shown_in = cell
@@ -110,7 +112,7 @@ class _Plan:
 
     def __init__(
         self, job: str | Path, ranks: int, nodes: int, trace: bool, limit_s: float, restarts: int,
-        warm: bool, env: Mapping[str, str], knobs: Mapping[str, Any],
+        warm: bool, env: Mapping[str, str], argv: Sequence[str], knobs: Mapping[str, Any],
     ) -> None:  # fmt: skip
         self.warm = warm and warm_start.available()
         _check_whole("nodes", nodes, 1, MAX_NODES)
@@ -118,8 +120,9 @@ class _Plan:
         _check_whole("restarts", restarts, 0, 100)
         _check_seconds(limit_s)
         _check_env(env)
+        _check_words(argv)
         self.script = catalogue.find_job(job)
-        self.words = catalogue.flags(self.script, knobs)
+        self.words = [*catalogue.flags(self.script, knobs), *argv]
         _check_memory(nodes * ranks, "warm" if self.warm else "plain")
         _prepare_data(self.script, knobs)
         self.nodes, self.ranks = nodes, nodes * ranks  # of all nodes together
@@ -544,6 +547,15 @@ def _check_env(env: Any) -> None:
         )
 
 
+def _check_words(argv: Any) -> None:
+    if not isinstance(argv, list | tuple) or not all(
+        isinstance(word, str) and _can_be_passed(word) for word in argv
+    ):
+        raise BadArgument(
+            f"argv cannot be {argv!r}.", action="give a list of words: argv=['data/', '-n', '5']"
+        )
+
+
 def _can_be_passed(text: str) -> bool:
     try:
         return b"\0" not in os.fsencode(text)
@@ -590,9 +602,11 @@ def _prepare_data(script: Path, knobs: Mapping[str, Any]) -> None:
     """If the job has a knob `data`, bring that data set now, once, before ranks could race."""
     knob = catalogue.knobs_of(script).get("data")
     name = knobs.get("data", knob.default if knob else None)
-    if knob is not None and isinstance(name, str):
-        from ddp_course import data
+    if knob is None or b"ddp_course" not in script.read_bytes():
+        return  # what --data means in another script is its own affair
+    from ddp_course import data
 
+    if name in data.NAMES:
         data.prepare(name)
 
 

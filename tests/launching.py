@@ -68,7 +68,7 @@ def short_temp(folder: Path) -> str:
     return temp
 
 
-def _hear_signals() -> None:
+def hear_signals() -> None:
     """As in a terminal, though the tests may run under nohup or in a shell's background."""
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
@@ -91,7 +91,7 @@ def caller(
             stderr=log,
             text=True,
             start_new_session=True,
-            preexec_fn=_hear_signals,
+            preexec_fn=hear_signals,
         )
     try:
         yield process

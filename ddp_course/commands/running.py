@@ -1,13 +1,17 @@
-"""Commands that prepare, launch and explain jobs: doctor, prepare, run."""
+"""Commands that launch and explain jobs: doctor, prepare, run, diagnose."""
 
 from __future__ import annotations
 
 import argparse
 import ast
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from ddp_course.errors import BadArgument
+from ddp_course.errors import BadArgument, NoSuchRun
+
+if TYPE_CHECKING:
+    from ddp_course.runs import Run
 
 
 def add(commands: Any) -> None:
@@ -15,6 +19,7 @@ def add(commands: Any) -> None:
     _add_doctor(commands)
     _add_prepare(commands)
     _add_run(commands)
+    _add_diagnose(commands)
 
 
 def knobs_of(flags: Sequence[str]) -> dict[str, Any]:
@@ -38,7 +43,7 @@ def knobs_of(flags: Sequence[str]) -> dict[str, Any]:
 def _literal(text: str) -> Any:
     try:
         value = ast.literal_eval(text)
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
         return text
     return value if isinstance(value, int | float) else text
 
@@ -71,25 +76,85 @@ def _prepare(given: argparse.Namespace) -> int:
 
 def _add_run(commands: Any) -> None:
     parser = commands.add_parser("run", help="launch a job and wait for it", allow_abbrev=False)
-    parser.add_argument("job", help="a job's name, or the path of a script")
-    parser.add_argument("--ranks", type=int, default=2, help="how many processes (default 2)")
+    parser.add_argument("job", help="a job's name, or the path of any script (.py)")
+    parser.add_argument("--ranks", type=int, default=2, help="processes on each node (default 2)")
+    parser.add_argument("--nodes", type=int, default=1, help="torchruns that meet (default 1)")
+    parser.add_argument("--restarts", type=int, default=0, help="torchrun's --max-restarts")
     parser.add_argument("--limit", type=float, default=60, metavar="S", help="seconds (default 60)")
     parser.add_argument("--trace", action="store_true", help="profile the steps")
     parser.add_argument("--cold", action="store_true", help="a plain torchrun, no warm start")
-    parser.epilog = "What follows -- goes to the job: run overlap_buckets -- --bucket-mb 1"
+    parser.add_argument(
+        "-e", "--env", action="append", default=[], metavar="NAME=VALUE", help="may be repeated"
+    )
+    parser.epilog = "What follows -- goes to the script: run train.py --ranks 4 -- --lr 0.1 data/"
     parser.set_defaults(command=_run, takes_flags=True)
 
 
 def _run(given: argparse.Namespace) -> int:
+    from ddp_course import catalogue
     from ddp_course.launcher import launch
 
+    script = catalogue.find_job(given.job)
+    ours = script.parent == catalogue.JOBS  # what another script's words mean, only it knows
     run = launch(
-        given.job,
+        script,
         ranks=given.ranks,
+        nodes=given.nodes,
+        restarts=given.restarts,
         limit_s=given.limit,
         trace=given.trace,
         warm=not given.cold,
+        env=_variables(given.env),
         wait=True,
-        **knobs_of(given.flags),
+        argv=[] if ours else given.flags,
+        **(knobs_of(given.flags) if ours else {}),
     )
+    _say_more(run)
     return 0 if run.ok else 1
+
+
+def _variables(words: Sequence[str]) -> dict[str, str]:
+    for word in words:
+        if not word.partition("=")[1]:
+            raise BadArgument(
+                f"-e {word} gives no value.", action=f"write -e {word}=VALUE (VALUE may be empty)"
+            )
+    return {name: value for name, _, value in (word.partition("=") for word in words)}
+
+
+def _say_more(run: Run) -> None:
+    if run.ended == "time-out":
+        limit_s = run.asked["limit_s"]
+        print(f"It had {limit_s:g} s; for more: run … --limit {10 * limit_s:g}")
+    if not run.ok:
+        print(f"All about it: python -m ddp_course diagnose {run.folder}")
+    for path in run.traces.values():
+        print(f"Trace (for Perfetto or chrome://tracing): {path}")
+
+
+def _add_diagnose(commands: Any) -> None:
+    parser = commands.add_parser("diagnose", help="what happened in a run, and what to do")
+    parser.add_argument("run", nargs="?", help="a run's folder (default: the newest run)")
+    parser.set_defaults(command=_diagnose)
+
+
+def _diagnose(given: argparse.Namespace) -> int:
+    from ddp_course.diagnosis import diagnose
+    from ddp_course.runs import Run
+
+    run = Run.open(newest_run() if given.run is None else given.run)
+    print(diagnose(run))
+    return 0 if run.ok else 1
+
+
+def newest_run() -> Path:
+    """The newest run that has ended. Raises NoSuchRun if there is none."""
+    from ddp_course.runs import runs_folder
+
+    root = runs_folder()
+    folders = sorted(path.parent for path in root.glob("*/result.json"))
+    if not folders:
+        raise NoSuchRun(
+            f"There is no finished run in {root}.", action="python -m ddp_course run JOB"
+        )
+    return folders[-1]
