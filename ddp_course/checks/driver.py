@@ -27,10 +27,8 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-from ddp_course.checks.evidence import Array, Message, pack, split, unpack
-from ddp_course.checks.ex01_wrap_for_any_device import CPU
-from ddp_course.checks.ex04_resume_exactly import LEARNING_RATE, MOMENTUM
-from ddp_course.checks.supervisor import SOCKET
+from ddp_course.checks.agreed import CPU, LEARNING_RATE, MOMENTUM
+from ddp_course.checks.evidence import SOCKET, Array, Message, pack, split, unpack
 from ddp_course.devices import my_place
 from ddp_course.report import my_folder, run_rank
 
@@ -356,6 +354,8 @@ def main() -> None:
     place = my_place()
     dist.init_process_group(place.backend, timeout=place.timeout, device_id=place.device_id)
     channel = Channel()
+    channel.send("here")
+    channel.receive()  # all ranks are known to the supervisor before any runs the learner's code
     try:
         function = load(Path(args.file), args.function)
         channel.send("loaded")

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 
+SOCKET = "DDP_COURSE_CHECK_SOCKET"  # the variable that tells the ranks where to connect
 MAX_FRAME_BYTES = 1 << 20
 _MAX_DIMENSIONS = 8
 _LENGTH = struct.Struct(">Q")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from ddp_course.checks.agreed import CPU
 from ddp_course.checks.manifest import Check, Exercise, Mistake, PerRank, Tensors, all_close, close
-
-CPU = -1  # instead of a GPU's number; no device_ids are [CPU]
 
 
 def _draw(random: np.random.Generator, ranks: int) -> PerRank:
@@ -96,6 +95,9 @@ EXERCISE = Exercise(
     stem="ex01_wrap_for_any_device",
     function="wrap",
     title="Wrap for any device",
+    lesson="01",
+    difficulty="medium",
+    minutes=10,
     ranks=3,
     draw=_draw,
     checks=(

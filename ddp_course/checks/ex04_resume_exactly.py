@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from ddp_course.checks.agreed import LEARNING_RATE, MOMENTUM
 from ddp_course.checks.evidence import Array
 from ddp_course.checks.manifest import Check, Exercise, Mistake, PerRank, Tensors, all_close
 
 BATCHES, SIZE, FEATURES = 6, 4, 3
-LEARNING_RATE, MOMENTUM = 0.1, 0.9
 
 
 def _draw(random: np.random.Generator, ranks: int) -> PerRank:
@@ -145,6 +145,9 @@ EXERCISE = Exercise(
     stem="ex04_resume_exactly",
     function="train",
     title="Resume exactly",
+    lesson="04",
+    difficulty="hard",
+    minutes=25,
     ranks=3,
     draw=_draw,
     checks=(
@@ -240,8 +243,6 @@ EXERCISE = Exercise(
         "state_dict(), not the model or the optimizer itself.",
         "RNG state must be": "set_rng_state takes one rank's state; random_states() is a list of "
         "all of them.",
-        "not been initialized": "The process group already exists when your function is called: "
-        "neither create nor destroy it.",
     },
     hang_hint="save() and random_states() wait for all ranks. Is there an `if rank == …` around "
     "one of them?",

@@ -124,9 +124,7 @@ def _run(exercise: Exercise, path: Path) -> tuple[Gathered, Path]:
             )
         try:
             gathered = supervisor.gather(run, patience_s=PATIENCE_S)
-            if any(
-                one.state in ("absent", "loading", "computing") for one in gathered.observations
-            ):
+            if not all(one.answered for one in gathered.observations):
                 run.stop()
         except BaseException:
             run.stop()
@@ -138,15 +136,17 @@ def _run(exercise: Exercise, path: Path) -> tuple[Gathered, Path]:
 def assess(exercise: Exercise, gathered: Gathered) -> tuple[Result, ...]:
     """Evidence against the oracle. Points come from the manifest and only with evidence."""
     seen = gathered.observations
-    if not gathered.inputs and all(one.state in ("absent", "loading") for one in seen):
+    if not gathered.began:
         return _all(exercise, "infra", message="The ranks did not start. Ask doctor().")
+    if gathered.stopped:
+        return _first(exercise, "error", message=gathered.stopped)
     broken = sorted(
         (one for one in seen if one.state in ("raised", "gone", "malformed")), key=_place
     )
     if broken:
         return _failed_rank(exercise, seen, broken[0])
     if not all(one.state == "returned" for one in seen):
-        return _first(exercise, "timeout", **_hang(exercise, seen))
+        return _first(exercise, "timeout", **_hang(exercise, gathered))
     return _compared(exercise, gathered)
 
 
@@ -179,6 +179,8 @@ def _failed_rank(
 def _did(one: Observation) -> str:
     words = {
         "absent": "did not start",
+        "here": "had not begun",
+        "importing": "is still importing your file",
         "loading": "was ready to begin",
         "computing": "is still inside your function",
         "returned": "returned",
@@ -188,12 +190,23 @@ def _did(one: Observation) -> str:
     return words.get(one.state) or f"raised {one.error.splitlines()[0][:80]}"
 
 
-def _hang(exercise: Exercise, seen: list[Observation]) -> dict[str, object]:
-    waiting = [str(one.rank) for one in seen if one.state == "computing"]
+def _late(one: Observation) -> bool:
+    return not one.answered
+
+
+def _hang(exercise: Exercise, gathered: Gathered) -> dict[str, object]:
+    seen = gathered.observations
+    what = {
+        "computing": "had not come back from your function",
+        "importing": "had not imported your file",
+    }
+    state = next((state for state in what if any(one.state == state for one in seen)), "")
+    waiting = [str(one.rank) for one in seen if one.state == state or (not state and _late(one))]
     names = f"rank {waiting[0]}" if len(waiting) == 1 else f"ranks {', '.join(waiting)}"
     return {
-        "message": f"After {PATIENCE_S:.0f} s {names} had not come back from your function.",
-        "mistake": "not every rank makes the same calls",
+        "message": f"After {gathered.waited_s:.0f} s {names} "
+        f"{what.get(state, 'had not come back after the restart')}.",
+        "mistake": "not every rank makes the same calls" if state == "computing" else "",
         "hint": exercise.hang_hint,
         "head": ("rank", "what it did"),
         "rows": tuple((str(one.rank), _did(one)) for one in seen),

@@ -1,13 +1,16 @@
 """The trusted side of a check's job: draws the inputs, hands each rank its own, takes evidence.
 
-    rank → {"event": "loaded", "rank": r}             the learner's file is imported
+    rank → {"event": "here", "rank": r}
+    rank ← {"event": "load"}                          all ranks are here
+    rank → {"event": "loaded"}                        the learner's file is imported
     rank ← {"event": "inputs"} + tensors              drawn now, for this rank only
     rank → {"event": "returned"} + tensors            what the function did
          | {"event": "raised", "error": …, "traceback": …}
     rank ← {"event": "leave"}                         when all have answered or time is up
 
 Over a Unix socket in a private folder. The inputs do not exist before every rank has imported the
-learner's file, and no rank is sent another's, so right answers need real communication.
+learner's file, and no rank is sent another's, so right answers need real communication. Every rank
+has its connection before any of them runs the learner's code, so nobody can come in its place.
 
 With `restarts`, the driver may kill a rank on purpose. torchrun then starts all of them again; they
 come back under the next attempt, get the same inputs, and only the last attempt is evidence.
@@ -29,10 +32,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ddp_course.checks.evidence import Malformed, Message, pack, split, unpack
+from ddp_course.checks.evidence import SOCKET, Malformed, Message, pack, split, unpack
 from ddp_course.checks.manifest import PerRank, Tensors
 
-SOCKET = "DDP_COURSE_CHECK_SOCKET"
 _AFTER_AN_ERROR_S = 1.5  # the other ranks may be about to raise too, or wait for the one that did
 
 
@@ -47,8 +49,9 @@ class Job(Protocol):
 class Observation:
     """What one rank did, as far as evidence goes.
 
-    state   "absent" (never came), "loading", "computing" (has its inputs, has not answered),
-            "returned", "raised", "malformed", "gone" (left without an answer)
+    state   "absent" (never came), "here", "importing" (the learner's file), "loading" (has done
+            so), "computing" (has its inputs, has not answered), "returned", "raised", "malformed",
+            "gone" (left without an answer)
     """
 
     rank: int
@@ -65,10 +68,21 @@ class Observation:
 
 @dataclass
 class Gathered:
-    """All evidence of one job; `inputs` is empty if not every rank came far enough to get any."""
+    """All evidence of one job.
+
+    inputs       empty if not every rank came far enough to get any
+    began        whether the learner's code ran at all
+    bytes_moved  what the meter counted between the inputs and the last answer; None: not metered
+    stopped      why the job was ended from outside, if it was
+    waited_s     since the ranks got the learner's file, or if they have them, their inputs
+    """
 
     inputs: PerRank
     observations: list[Observation]
+    began: bool = True
+    bytes_moved: int | None = None
+    stopped: str = ""
+    waited_s: float = 0.0
 
 
 @dataclass
@@ -87,13 +101,19 @@ class Supervisor:
         draw: Callable[[np.random.Generator, int], PerRank],
         *,
         restarts: int = 0,
+        folder: Path | None = None,
+        meter: Callable[[], int] | None = None,
     ) -> None:
-        self._draw = draw
+        """`folder`, if given, must be private to the trusted side and short; `meter` reads the
+        bytes that the job's network has carried so far, and raises OSError when it cannot."""
+        self._draw, self._meter = draw, meter
+        self._began, self._bytes_before, self._since = False, 0, time.monotonic()
+        self._bytes_moved: int | None = None
         self._attempt, self._restarts = 0, restarts
         self._seen = [Observation(rank) for rank in range(ranks)]
         self._inputs: PerRank = []
         self._links: dict[int, _Link] = {}  # by rank, once it has said which
-        self._folder = Path(tempfile.mkdtemp(prefix="ddp-check-"))
+        self._folder = Path(tempfile.mkdtemp(prefix="ddp-check-", dir=folder))
         self._selector = selectors.DefaultSelector()
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(self._folder / "s"))
@@ -125,6 +145,8 @@ class Supervisor:
             if self._awaits_restart() and not over:
                 deadline = None  # the launch has a limit of its own
                 continue
+            if all(one.state == "here" for one in self._seen):
+                self._let_load()
             if deadline is None and self._ready():
                 self._hand_out()
                 deadline = time.monotonic() + patience_s
@@ -136,7 +158,8 @@ class Supervisor:
                 deadline = time.monotonic() + _AFTER_AN_ERROR_S  # a file that cannot be imported
         for link in self._links.values():
             self._send(link, Message({"event": "leave"}))
-        return Gathered(self._inputs, self._seen)
+        waited_s = time.monotonic() - self._since
+        return Gathered(self._inputs, self._seen, self._began, self._bytes_moved, waited_s=waited_s)
 
     def _awaits_restart(self) -> bool:
         """Whether a rank is gone and torchrun will start all of them again."""
@@ -147,6 +170,12 @@ class Supervisor:
         connection, _ = self._listener.accept()
         self._selector.register(connection, selectors.EVENT_READ, _Link(connection))
 
+    def _let_load(self) -> None:
+        self._began, self._since = True, time.monotonic()
+        for rank, link in self._links.items():
+            self._seen[rank].state = "importing"
+            self._send(link, Message({"event": "load"}))
+
     def _ready(self) -> bool:
         return all(one.state == "loading" for one in self._seen)
 
@@ -154,6 +183,8 @@ class Supervisor:
         if not self._inputs:
             random = np.random.default_rng(int.from_bytes(os.urandom(16)))
             self._inputs = self._draw(random, len(self._seen))
+        self._bytes_moved, self._since = None, time.monotonic()
+        self._bytes_before = self._read_meter() or 0
         for rank, mine in enumerate(self._inputs):
             self._seen[rank].state = "computing"
             self._send(self._links[rank], Message({"event": "inputs"}, mine))
@@ -206,7 +237,9 @@ class Supervisor:
             self._introduce(link, message.fields.get("rank"), message.fields.get("attempt"))
         assert link.rank is not None, "an introduction sets the rank or raises"
         seen = self._seen[link.rank]
-        if event == "loaded" and seen.state == "absent":
+        if event == "here" and seen.state == "absent":
+            seen.state = "here"
+        elif event == "loaded" and seen.state == "importing":
             seen.state = "loading"
         elif event == "raised" and not seen.answered:
             seen.error = str(message.fields.get("error", ""))[:2000]
@@ -215,6 +248,9 @@ class Supervisor:
         elif event == "returned" and seen.state == "computing":
             seen.outputs = message.tensors
             self._answer(seen, "returned")
+            if all(one.state == "returned" for one in self._seen):
+                after = self._read_meter()
+                self._bytes_moved = None if after is None else after - self._bytes_before
         else:
             raise Malformed(f"event {event!r} from a rank that is {seen.state}")
 
@@ -227,6 +263,11 @@ class Supervisor:
             raise Malformed(f"a rank that calls itself {rank!r}")
         link.rank = rank
         self._links[rank] = link
+
+    def _read_meter(self) -> int | None:
+        with contextlib.suppress(OSError):
+            return self._meter() if self._meter else None
+        return None
 
     def _answer(self, seen: Observation, state: str) -> None:
         seen.state = state
