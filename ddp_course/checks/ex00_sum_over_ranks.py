@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ddp_course.checks.evidence import Array
-from ddp_course.checks.manifest import Check, Exercise, Mistake, PerRank, all_close, close
+from ddp_course.checks.manifest import Check, Exercise, Mistake, PerRank, Tiers, all_close, close
 
 
 def _draw(random: np.random.Generator, ranks: int) -> PerRank:
@@ -63,6 +63,9 @@ EXERCISE = Exercise(
     stem="ex00_sum_over_ranks",
     function="sum_over_ranks",
     title="Sum a tensor over all ranks",
+    lesson="00",
+    difficulty="easy",
+    minutes=5,
     ranks=3,
     draw=_draw,
     checks=(
@@ -132,9 +135,17 @@ EXERCISE = Exercise(
     errors={
         "NoneType": "Something was None where a tensor was needed. all_reduce returns None: it "
         "changes its argument in place.",
-        "not been initialized": "The process group already exists when your function is called: "
-        "neither create nor destroy it.",
     },
     hang_hint="A collective returns only when every rank has called it, the same one and as often. "
     "Is there an `if rank == …` around yours?",
+    calls=lambda inputs: 1,
+    tiers=Tiers(
+        question="After your function, which tensor holds the sum, and which one still belongs to "
+        "the caller?",
+        api="dist.all_reduce(tensor) sums over ranks in place and returns None; tensor.clone() is "
+        "a copy.",
+        skeleton="total = …              # a tensor of your own, with the caller's values\n"
+        "dist.…                 # all ranks together\n"
+        "return …",
+    ),
 )

@@ -5,7 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from ddp_course.checks.agreed import CPU
-from ddp_course.checks.manifest import Check, Exercise, Mistake, PerRank, Tensors, all_close, close
+from ddp_course.checks.manifest import (
+    Check,
+    Exercise,
+    Mistake,
+    PerRank,
+    Tensors,
+    Tiers,
+    all_close,
+    close,
+)
 
 
 def _draw(random: np.random.Generator, ranks: int) -> PerRank:
@@ -179,4 +188,14 @@ EXERCISE = Exercise(
     },
     hang_hint="DDP's constructor is a collective: every rank must build one. Does each path "
     "through your function reach it?",
+    calls=lambda inputs: 1,
+    tiers=Tiers(
+        question="On which machines has every rank here a GPU of its own, and by which number "
+        "would it call it?",
+        api="model.to(device) moves the parameters; DDP(model, device_ids=[number]) for one GPU, "
+        "device_ids=None on the CPU.",
+        skeleton="if …:                                    # a GPU for each rank on this machine\n"
+        "    return DDP(model.to(…), device_ids=[…])\n"
+        "return …                                 # all ranks on the CPU",
+    ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ddp_course.checks.evidence import Array
-from ddp_course.checks.manifest import Check, Exercise, Mistake, PerRank, all_close, close
+from ddp_course.checks.manifest import Check, Exercise, Mistake, PerRank, Tiers, all_close, close
 
 SHAPES = {"0.weight": (3, 4), "0.bias": (3,), "1.weight": (2, 3), "1.bias": (2,)}
 FROZEN = "1.bias"  # has no gradient
@@ -100,6 +100,9 @@ EXERCISE = Exercise(
     stem="ex02_average_gradients",
     function="average_gradients",
     title="Average the gradients by hand",
+    lesson="02",
+    difficulty="easy",
+    minutes=10,
     ranks=3,
     draw=_draw,
     checks=(
@@ -180,9 +183,18 @@ EXERCISE = Exercise(
     errors={
         "NoneType": "One parameter is frozen, so its .grad is None: skip it. It is None on every "
         "rank, so all ranks still make the same calls.",
-        "not been initialized": "The process group already exists when your function is called: "
-        "neither create nor destroy it.",
     },
     hang_hint="A collective returns only when every rank has called it, the same one and as often. "
     "Is there an `if rank == …` around yours?",
+    calls=lambda inputs: 1,
+    tiers=Tiers(
+        question="A mean is a sum and a division. Which of the two needs the other ranks, and for "
+        "which tensors?",
+        api="model.parameters(); parameter.grad, which may be None; dist.all_reduce(tensor); "
+        "dist.get_world_size().",
+        skeleton="for parameter in …:\n"
+        "    if …:                              # it has a gradient\n"
+        "        dist.…                         # the sum over ranks\n"
+        "        parameter.grad …               # the mean",
+    ),
 )

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ddp_course.checks.evidence import Array
-from ddp_course.checks.manifest import Check, Exercise, Mistake, PerRank, Tensors, all_close
+from ddp_course.checks.manifest import Check, Exercise, Mistake, PerRank, Tensors, Tiers, all_close
 
 FEATURES = 4
 CASES = ("uneven", "empty")  # in the second, one rank has no samples
@@ -84,6 +84,9 @@ EXERCISE = Exercise(
     stem="ex03_weight_batches",
     function="weighted_loss",
     title="Weight uneven batches",
+    lesson="03",
+    difficulty="medium",
+    minutes=10,
     ranks=3,
     draw=_draw,
     checks=(
@@ -159,9 +162,17 @@ EXERCISE = Exercise(
     errors={
         "does not require grad": "The loss that you returned has lost its graph: .item(), float() "
         "and detach() cut it off. Communicate the count, which needs no gradient.",
-        "not been initialized": "The process group already exists when your function is called: "
-        "neither create nor destroy it.",
     },
     hang_hint="A collective returns only when every rank has called it, the same one and as often: "
     "a rank without samples, too. Is there an `if` around yours?",
+    calls=lambda inputs: 2,
+    tiers=Tiers(
+        question="DDP divides the sum over ranks by their number. By what should the sum of all "
+        "losses be divided, and what undoes DDP's division?",
+        api="losses.sum(), which is 0 for no samples; dist.all_reduce(tensor); "
+        "dist.get_world_size().",
+        skeleton="samples = torch.tensor(…, device=losses.device)\n"
+        "dist.…                                 # now of all ranks\n"
+        "return losses.sum() * … / …",
+    ),
 )

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ddp_course.checks.evidence import Array
-from ddp_course.checks.manifest import Check, Exercise, Mistake, PerRank, all_close
+from ddp_course.checks.manifest import Check, Exercise, Mistake, PerRank, Tiers, all_close
 
 CASES = ("some", "none")  # rounds in which at least one rank wants to stop, and in which none does
 
@@ -70,6 +70,9 @@ EXERCISE = Exercise(
     stem="ex03b_stop_together",
     function="agree_to_stop",
     title="Stop together",
+    lesson="03",
+    difficulty="easy",
+    minutes=5,
     ranks=3,
     draw=_draw,
     checks=(
@@ -138,9 +141,16 @@ EXERCISE = Exercise(
     errors={
         "'bool' object": "A collective takes a tensor, not a bool: "
         "torch.tensor(float(wish), device=device).",
-        "not been initialized": "The process group already exists when your function is called: "
-        "neither create nor destroy it.",
     },
     hang_hint="All ranks must call the collective in every step, whether they want to stop or not. "
     "Is there an `if wish` around yours?",
+    calls=lambda inputs: len(inputs[0]["some/wish"]) + len(inputs[0]["none/wish"]),
+    tiers=Tiers(
+        question="What can all ranks compute from all wishes, so that one True is enough?",
+        api="torch.tensor(float(wish), device=device); dist.all_reduce(tensor, "
+        "op=dist.ReduceOp.MAX); bool(tensor).",
+        skeleton="flag = …                               # this rank's wish as a tensor\n"
+        "dist.…                                 # the largest of all flags\n"
+        "return …",
+    ),
 )

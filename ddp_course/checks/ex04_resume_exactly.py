@@ -10,7 +10,7 @@ import numpy as np
 
 from ddp_course.checks.agreed import LEARNING_RATE, MOMENTUM
 from ddp_course.checks.evidence import Array
-from ddp_course.checks.manifest import Check, Exercise, Mistake, PerRank, Tensors, all_close
+from ddp_course.checks.manifest import Check, Exercise, Mistake, PerRank, Tensors, Tiers, all_close
 
 BATCHES, SIZE, FEATURES = 6, 4, 3
 
@@ -246,4 +246,17 @@ EXERCISE = Exercise(
     },
     hang_hint="save() and random_states() wait for all ranks. Is there an `if rank == …` around "
     "one of them?",
+    calls=lambda inputs: BATCHES,
+    tiers=Tiers(
+        question="Make a list of everything that the next step depends on. Which of these does a "
+        "fresh process not have?",
+        api="load(path), save(path, dict), random_states(); model.module.state_dict(), "
+        "optimizer.state_dict() and their load_state_dict; torch.set_rng_state(state).",
+        skeleton="saved = load(path)\n"
+        "if saved:\n"
+        "    …                                  # model, optimizer, this rank's random state\n"
+        "for step in range(…, len(batches)):\n"
+        "    take_step(batches[step])\n"
+        "    save(path, {…})                    # all of it, and how many steps are done",
+    ),
 )

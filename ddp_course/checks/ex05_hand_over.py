@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ddp_course.checks.evidence import Array
-from ddp_course.checks.manifest import Check, Exercise, Mistake, PerRank, Tensors, all_close
+from ddp_course.checks.manifest import Check, Exercise, Mistake, PerRank, Tensors, Tiers, all_close
 
 SAMPLES, WIDTH = 4, 3
 WHEN = ("first", "both")  # after the first micro-batch, and after both
@@ -123,6 +123,9 @@ EXERCISE = Exercise(
     stem="ex05_hand_over",
     function="train_step",
     title="Hand over between two stages",
+    lesson="05",
+    difficulty="hard",
+    minutes=20,
     ranks=2,
     draw=_draw,
     checks=(
@@ -208,9 +211,24 @@ EXERCISE = Exercise(
         "stage(data) itself, not its detached copy.",
         "only for scalar outputs": "hidden is no scalar, so backward needs the gradient that rank "
         "1 sent: hidden.backward(gradient).",
-        "not been initialized": "The process group already exists when your function is called: "
-        "neither create nor destroy it.",
     },
     hang_hint="Each send needs a recv on the other side, in the same order: rank 0 sends, then "
     "receives; rank 1 receives, then sends.",
+    calls=None,  # sends and receives are in no recorder
+    tiers=Tiers(
+        question="Autograd ends where a tensor leaves the process. What must each rank tell the "
+        "other so that backward can go on there?",
+        api="dist.send(tensor, dst=rank), dist.recv(tensor, src=rank); tensor.detach(); "
+        "tensor.requires_grad_(); hidden.backward(gradient).",
+        skeleton="if dist.get_rank() == 0:\n"
+        "    hidden = stage(data)\n"
+        "    dist.send(…, dst=1)\n"
+        "    gradient = torch.empty_like(hidden)\n"
+        "    …                                  # receive, then go back\n"
+        "else:\n"
+        "    hidden = torch.empty_like(data)\n"
+        "    …                                  # receive; its gradient will be needed\n"
+        "    nn.functional.mse_loss(…).backward()\n"
+        "    dist.send(…, dst=0)",
+    ),
 )

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ddp_course.checks.evidence import Array
-from ddp_course.checks.manifest import Check, Exercise, Mistake, PerRank, all_close
+from ddp_course.checks.manifest import Check, Exercise, Mistake, PerRank, Tiers, all_close
 
 STEPS, SAMPLES, FEATURES = 8, 4, 3
 LEARNING_RATE, MOMENTUM = 0.1, 0.9
@@ -106,6 +106,9 @@ EXERCISE = Exercise(
     stem="ex06_survive_kill",
     function="train",
     title="Survive a kill",
+    lesson="06",
+    difficulty="hard",
+    minutes=25,
     ranks=3,
     restarts=2,
     draw=_draw,
@@ -184,4 +187,20 @@ EXERCISE = Exercise(
     },
     hang_hint="Every rank must take the same steps: the gradients are averaged in each of them. Do "
     "all ranks load the same file, and begin at the same step?",
+    calls=lambda inputs: STEPS - STARTS[-1],
+    tiers=Tiers(
+        question="The ranks may be killed between any two lines. What is in the file then, and "
+        "what does the next start do with it?",
+        api="path.exists(), torch.load(path), torch.save(dict, file), os.replace(draft, path); "
+        "state_dict() and load_state_dict() of model and optimizer.",
+        skeleton='done, draft = 0, path.with_suffix(".draft")\n'
+        "if …:                                  # an earlier start has saved\n"
+        "    saved = torch.load(path)\n"
+        "    …                                  # model, optimizer, steps done\n"
+        "for step in range(done, len(batches)):\n"
+        "    take_step(model, optimizer, *batches[step])\n"
+        "    if …:                              # one rank is enough\n"
+        "        torch.save({…}, draft)\n"
+        "        …                              # put it in place, all at once",
+    ),
 )

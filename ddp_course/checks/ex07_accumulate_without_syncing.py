@@ -6,7 +6,16 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ddp_course.checks.manifest import Check, Exercise, Mistake, PerRank, Tensors, all_close, close
+from ddp_course.checks.manifest import (
+    Check,
+    Exercise,
+    Mistake,
+    PerRank,
+    Tensors,
+    Tiers,
+    all_close,
+    close,
+)
 
 WINDOWS = {"long": 4, "short": 2}  # micro-batches in each
 NAMES = ("weight", "bias")
@@ -157,6 +166,9 @@ EXERCISE = Exercise(
     stem="ex07_accumulate_without_syncing",
     function="accumulate",
     title="Accumulate without syncing",
+    lesson="07",
+    difficulty="medium",
+    minutes=15,
     ranks=3,
     draw=_draw,
     checks=(
@@ -254,4 +266,16 @@ EXERCISE = Exercise(
     },
     hang_hint="Every rank must synchronise equally often. Does your choice of the last micro-batch "
     "depend on anything but the number of micro-batches, which all ranks share?",
+    calls=lambda inputs: 2,
+    tiers=Tiers(
+        question="When does DDP decide whether a backward is averaged, and in which of the "
+        "micro-batches should it be?",
+        api="with model.no_sync(): …; contextlib.nullcontext(); nn.functional.mse_loss(model(x), "
+        "y).",
+        skeleton="for i, (x, y) in enumerate(micro_batches):\n"
+        "    last = …\n"
+        "    with … if last else …:\n"
+        "        loss = …                       # the forward inside as well\n"
+        "        (loss / …).backward()",
+    ),
 )

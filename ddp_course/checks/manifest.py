@@ -24,6 +24,8 @@ class Check:
     depends   checks that must pass first, else this one is "blocked"
     expected  what each rank must report, from all ranks' inputs: one process, float64
     shown     the names of an input and an output to show side by side in the verdict's table
+    tolerance absolute; inputs are of order 1, float32 has 7 digits
+    visible   whether a student sees it in the exports before the grades are out
     """
 
     id: str
@@ -33,6 +35,8 @@ class Check:
     expected: Callable[[PerRank], PerRank]
     shown: tuple[str, str]
     depends: tuple[str, ...] = ()
+    tolerance: float = 1e-5
+    visible: bool = True
 
 
 @dataclass(frozen=True)
@@ -41,29 +45,90 @@ class Mistake:
 
     recognise(inputs, outputs) → True if the ranks' outputs are those of this mistake. It is only
     asked when every rank has returned well-formed outputs and a check has failed.
+    question   what `hint` asks after this mistake, before it points at anything; "" takes that of
+               the exercise
     """
 
     name: str
     hint: str
     recognise: Callable[[PerRank, PerRank], bool]
+    question: str = ""
+
+
+@dataclass(frozen=True)
+class Tiers:
+    """What `hint` gives after the diagnosis, one step at a time; the solution comes last.
+
+    question  leads to the idea without naming a function
+    api       the functions to read about
+    skeleton  the answer's lines with gaps, marked …
+    """
+
+    question: str
+    api: str
+    skeleton: str
+
+
+def same(inputs: PerRank, outputs: PerRank) -> PerRank:
+    """The outputs as they are."""
+    return outputs
 
 
 @dataclass(frozen=True)
 class Exercise:
-    """An exercise; `name` is short ("ex02"), `stem` is that of its files."""
+    """An exercise; `name` is short ("ex02"), `stem` is that of its files.
+
+    lesson      the lesson that it belongs to, "02"
+    difficulty  "easy", "medium" or "hard"
+    minutes     that a learner may need
+    derive      turns the ranks' outputs into what checks, mistakes and tables speak of
+    calls       the fewest collectives that each rank must start inside the function (the learning
+                mode's witness); None where there is nothing to count
+    talks       whether a right answer must communicate: if so, grading asks for bytes as well
+    given       the lines between the marks of the stub; "" is the usual line, which raises
+    """
 
     name: str
     stem: str
     function: str
     title: str
+    lesson: str
+    difficulty: str
+    minutes: int
     ranks: int
     checks: tuple[Check, ...]
     draw: Callable[[np.random.Generator, int], PerRank]  # (random, ranks) → each rank's inputs
     mistakes: tuple[Mistake, ...]
     errors: Mapping[str, str]  # a fragment of "Type: text" of an exception → the hint that it gets
     hang_hint: str
+    tiers: Tiers
+    calls: Callable[[PerRank], int] | None
     restarts: int = 0  # torchrun's --max-restarts, where the driver kills ranks on purpose
-    tolerance: float = 1e-5  # absolute; inputs are of order 1, float32 has 7 digits
+    derive: Callable[[PerRank, PerRank], PerRank] = same
+    talks: bool = True
+    given: str = ""
+
+    @property
+    def max_points(self) -> int:
+        return sum(check.points for check in self.checks)
+
+
+# What any exercise's function may raise, after the exercise's own `errors`.
+ERRORS = {
+    "not been initialized": "The process group already exists when your function is called: "
+    "neither create nor destroy it.",
+    "initialize the default process group twice": "The process group already exists when your "
+    "function is called: neither create nor destroy it.",
+    "positional argument": "The check calls your function as the stub defines it. Bring its `def` "
+    "line back, or look at what you call with too many or too few arguments.",
+    "unexpected keyword argument": "You call something with an argument that it does not have. "
+    "Look at its name in the documentation.",
+    "SystemExit": "Leave your function by `return`: exit ends the whole rank.",
+    "is not defined": "A name is used that nothing defines: a letter that differs, or an import "
+    "that is missing?",
+    "Connection closed by peer": "Another rank went away while this one waited for it. Is there "
+    "anything in your lines that ends a process?",
+}
 
 
 def close(got: Array, expected: Array, tolerance: float = 1e-5) -> bool:
