@@ -6,9 +6,9 @@
 
 Nothing is believed because it stands in a file. A record is refused, with the reason, when it is
 damaged, lies in a place that is not its own, does not fit the exercise's manifest (checks and
-points), contradicts itself, or lacks the seal of this folder: it was edited then, or made elsewhere.
-Whoever can write to OUT can read the key too: the seal keeps out slips and foreign files. Submissions
-never see the folder.
+points), contradicts itself, or lacks the seal of this folder: it was edited or made elsewhere.
+Whoever can write to OUT can read the key too: the seal keeps out slips and foreign files.
+Submissions never see the folder.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import tempfile
 import unicodedata
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
 from decimal import ROUND_HALF_UP, Decimal
 from math import isfinite
@@ -109,7 +109,7 @@ class Record:
     sha256     of the graded file, "" if there was none
     attempt    1 for the first submission that could be graded
     submitted  ISO time with zone, or None
-    late_s     seconds after the due time, grace not counted; 0 if in time
+    late_s     seconds after the due time; 0 if in time, or within the grace
     penalty    share taken off, 0 to 1; `score` is what is left, to two decimals
     note       why there is a penalty, in words
     sandbox    what contained the ranks, or "none (unsafe)"
@@ -261,6 +261,12 @@ def record(
     )
 
 
+def late(old: Record, late_s: float, penalty: float, note: str) -> Record:
+    """The same record with another lateness, for instance after an extension."""
+    score = Score(old.points, old.max_points, penalty).value
+    return replace(old, late_s=late_s, penalty=penalty, note=clean(note), score=score)
+
+
 def write(out: Path | str, new: Record, *, counts: str = "last") -> Record:
     """Keep an attempt, and make it the counted record if it is. → the record that counts.
 
@@ -280,6 +286,7 @@ def write(out: Path | str, new: Record, *, counts: str = "last") -> Record:
     for one in attempts(out, new.student, new.exercise):
         found.setdefault(one.attempt, one)
     graded = [one for _, one in sorted(found.items()) if one.status not in FREE] or [new]
+    graded = [one for one in graded if one.penalty < 1] or graded  # too late: takes nothing away
     counted = graded[-1]
     if counts == "best":
         counted = max(graded, key=lambda one: (one.score, one.attempt))
