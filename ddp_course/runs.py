@@ -31,6 +31,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ddp_course import untrusted
 from ddp_course.errors import CannotRun, NoEvidence, NoSuchRun
 
 KEEP_RUNS = 100
@@ -38,6 +39,11 @@ KEEP_DAYS = 14
 _MAX_LINE = 20_000  # characters of one line that are kept
 _MAX_EVENT = 1 << 20  # the same for an event, which may hold all weights of a small model
 _MAX_READ = 4 << 20  # bytes of one file that are read at a time
+_MAX_KEPT = 96 << 20  # bytes of memory for the lines of one file; its end is kept in any case
+_LINE_BYTES = 300  # what a line takes beside its text
+_MAX_TAIL = 64 << 10
+_MAX_EVENTS = 64 << 20  # bytes of one rank's events that are read
+_MAX_LINES = 512 << 20  # bytes of lines.jsonl; beyond it the logs are read, which have limits
 _MOST_RANKS = 4096  # of a folder that claims to be a run
 _NAME = re.compile(r"\d{8}-\d{6}-.+-[0-9a-f]{4}")
 
@@ -176,18 +182,33 @@ class Record:
         self._offsets: dict[Path, int] = {}
         self._inodes: dict[Path, int] = {}
         self._pieces: dict[Path, bytes] = {}
+        self._kept: dict[Path, int] = {}  # bytes of memory that the lines of a file take
 
     def poll(self, now_s: float, *, last: bool = False) -> bool:
         """Take in what was written since; return whether anything was. `last` ends open lines."""
         before = len(self.lines), len(self.events)
         for path, rank, attempt, stream in self._streams():
-            for text in self._new_lines(path, last):
+            for text in self._within(path, self._new_lines(path, last), _MAX_KEPT, last):
                 shown = text.rstrip("\r").rsplit("\r", 1)[-1]  # what a terminal would show
                 self.lines.append(Line(now_s, rank, stream, shown, attempt))
         for path in sorted(self.folder.glob("events-*.jsonl")):
             for text in self._new_lines(path, last, longest=_MAX_EVENT):
-                self._take_event(text)
+                self._kept[path] = self._kept.get(path, 0) + len(text)
+                if self._kept[path] > _MAX_EVENTS:
+                    self.refused += 1
+                else:
+                    self._take_event(text)
         return (len(self.lines), len(self.events)) != before
+
+    def _within(self, path: Path, texts: list[str], most: int, last: bool) -> list[str]:
+        """These lines as long as there is room for them, then a word about it, then the end."""
+        before = self._kept.get(path, 0)
+        after = before + sum(len(text) + _LINE_BYTES for text in texts)
+        self._kept[path] = after
+        if after <= most:
+            return texts
+        told = [f"… more than is kept: all of it is in {path}"] if before <= most else []
+        return [*told, *_end_of(path)] if last else told
 
     def _streams(self) -> list[tuple[Path, int | None, int, str]]:
         found: list[tuple[Path, int | None, int, str]] = []
@@ -205,7 +226,7 @@ class Record:
     def _new_lines(self, path: Path, last: bool, *, longest: int = _MAX_LINE) -> list[str]:
         offset = self._offsets.get(path, 0)
         data = self._pieces.get(path, b"")
-        with contextlib.suppress(OSError), open(path, "rb") as file:
+        with contextlib.suppress(OSError), untrusted.open_file(path) as file:
             inode = os.fstat(file.fileno()).st_ino
             if self._inodes.setdefault(path, inode) != inode:  # a node that came back began it anew
                 self._inodes[path], offset, data = inode, 0, b""
@@ -226,15 +247,88 @@ class Record:
 
     def _take_event(self, text: str) -> None:
         try:
-            event = json.loads(text)
-            ok = isinstance(event["rank"], int) and isinstance(event["event"], str)
-            ok = ok and isinstance(event["t"], int | float)
-        except (ValueError, TypeError, KeyError, RecursionError):
+            event = untrusted.parse_json(text)
+            ok = _whole(event["rank"], _MOST_RANKS) and isinstance(event["event"], str)
+            ok = ok and _whole(event.get("attempt", 0), 1 << 30) and _seconds(event["t"])
+        except (ValueError, TypeError, KeyError, AttributeError):
             ok = False
         if ok:
             self.events.append(event)
         else:
             self.refused += 1
+
+
+def _whole(value: Any, below: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < below
+
+
+def _seconds(value: Any) -> bool:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and abs(value) < 1e15  # false for NaN
+
+
+def _end_of(path: Path) -> list[str]:
+    """The last lines of a file that is too long to be kept whole."""
+    try:
+        with untrusted.open_file(path) as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _MAX_TAIL))
+            data = file.read(_MAX_TAIL)
+    except OSError:
+        return []
+    return [line.decode(errors="replace")[:_MAX_LINE] for line in data.splitlines()[1:]]
+
+
+def _stored_line(stored: bytes) -> Line:
+    """One line of lines.jsonl. Raises ValueError or TypeError."""
+    line = Line(**untrusted.parse_json(stored))
+    ranked = line.rank is None or _whole(line.rank, _MOST_RANKS)
+    texts = isinstance(line.text, str) and line.stream in ("stdout", "stderr")
+    if not (ranked and texts and _seconds(line.t_s) and _whole(line.attempt, 1 << 30)):
+        raise ValueError("no line of output")
+    return line
+
+
+# What other rooms read of run.json beside what every run must have: name -> the types it may have.
+_ASKED: dict[str, tuple[type, ...]] = {
+    "job": (str,), "command": (str,), "knobs": (dict,), "script": (str,), "cwd": (str,),
+    "argv": (list,), "env": (dict,), "warm": (bool,), "trace": (bool,), "limit_s": (int, float),
+    "created": (int, float), "restarts": (int,),
+}  # fmt: skip
+
+
+def _check_asked(asked: dict[str, Any]) -> None:
+    for name, types in _ASKED.items():
+        if name in asked and type(asked[name]) not in types:
+            raise ValueError(f"{name} cannot be a {type(asked[name]).__name__}")
+    ranks, nodes = asked["ranks"], asked.get("nodes", 1)
+    if not (_whole(ranks, _MOST_RANKS + 1) and _whole(nodes, ranks + 1) and nodes):
+        raise ValueError("its record is not complete")
+    times = [asked[name] for name in ("limit_s", "created") if name in asked]
+    words = [*asked.get("argv", []), *asked.get("env", {}).values()]
+    if not all(map(_seconds, times)) or not all(isinstance(word, str) for word in words):
+        raise ValueError("its record is not in order")
+
+
+def _check_result(result: dict[str, Any]) -> None:
+    codes = result.get("exit_codes", {}).values()
+    if not all(code is None or _whole(abs(code), 1 << 30) for code in codes):
+        raise ValueError("an exit code is none")
+    if not (_seconds(result["wall_s"]) and isinstance(result["ended"], str)):
+        raise ValueError("its result is not complete")
+    if not all(
+        _seconds(death["t"]) and _whole(death["rank"], _MOST_RANKS)
+        and _whole(death["attempt"], 1 << 30) and _whole(abs(death["exit_code"]), 1 << 30)
+        for death in result.get("deaths", [])
+    ):  # fmt: skip
+        raise ValueError("its list of deaths is not in order")
+    failure = result.get("failure") or {}
+    told = [failure.get("what", ""), failure.get("traceback", "")]
+    for name in ("where", "consequences"):
+        told += failure.get(name, {}).values()
+    if not all(isinstance(text, str) for text in told):
+        raise ValueError("its failure is no text")
+    if failure.get("rank") is not None and not _whole(failure["rank"], _MOST_RANKS):
+        raise ValueError("its failure names no rank")
 
 
 class Control:
@@ -278,17 +372,17 @@ class Run:
         """Reopen a finished run. Raises NoSuchRun if the folder is not one."""
         folder = Path(folder)
         try:
-            asked = json.loads((folder / "run.json").read_bytes())
-            result = json.loads((folder / "result.json").read_bytes())
-            if not 0 < asked["ranks"] <= _MOST_RANKS or not {"ended", "wall_s"} <= set(result):
-                raise ValueError("its record is not complete")
+            asked = untrusted.read_json(folder / "run.json")
+            result = untrusted.read_json(folder / "result.json")
+            _check_asked(asked)
+            _check_result(result)
             run = cls(folder, {name: asked[name] for name in ("job", "ranks", "knobs", "command")})
             run.asked, run.nodes = asked, int(asked.get("nodes", 1))
             run._record = Record(folder, max(1, run.ranks // max(1, run.nodes)))
             run._record.poll(0.0, last=True)
             with contextlib.suppress(OSError, ValueError, TypeError):  # the logs hold them as well
-                stored = (folder / "lines.jsonl").read_bytes().splitlines()
-                run._record.lines = [Line(**json.loads(line)) for line in stored]
+                stored = untrusted.read_bytes(folder / "lines.jsonl", _MAX_LINES).splitlines()
+                run._record.lines = [_stored_line(line) for line in stored]
             run._close(result)
             str(run), run._repr_html_(), run.exit_codes  # whatever is amiss shows here
         except (

@@ -17,7 +17,6 @@ The GPU branch (`_gpu_events`) is tested with synthetic traces only, not verifie
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections import Counter, defaultdict
@@ -27,11 +26,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from ddp_course import untrusted
 from ddp_course.errors import NoEvidence
 
 Interval = tuple[int, int]  # start and end in ns; the end is not part of it
 
 _LARGEST_BYTES = 300_000_000
+_LARGEST_US = 1e15  # some thirty years; a foreign number beyond it would overflow
 _FEWER = "trace fewer steps: put `with traced():` around two or three of them"
 
 
@@ -226,14 +227,14 @@ def _load(path: Path) -> tuple[int, list[dict[str, Any]]]:
                 cause="too many steps were traced",
                 action=_FEWER,
             )
-        trace = json.loads(path.read_bytes())
+        trace = untrusted.read_json(path, _LARGEST_BYTES)
     except OSError as error:
         raise NoEvidence(
             f"{path.name} cannot be read: {error.strerror}.",
             cause="the rank ended before it left `with traced():`",
             action="look at the run's first failure, then launch again with trace=True",
         ) from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise NoEvidence(
             f"{path.name} is not a whole JSON file: {error}",
             cause="the rank was stopped while it wrote the file, or the disk is full",
@@ -247,7 +248,7 @@ def _load(path: Path) -> tuple[int, list[dict[str, Any]]]:
     if not isinstance(trace, dict):
         raise foreign
     base, events = trace.get("baseTimeNanoseconds"), trace.get("traceEvents")
-    if not isinstance(base, int) or not isinstance(events, list):
+    if not isinstance(base, int) or not 0 <= base < 2**62 or not isinstance(events, list):
         raise foreign
     return base, [event for event in events if _is_complete(event)]
 
@@ -257,6 +258,7 @@ def _is_complete(event: object) -> bool:
         isinstance(event, dict)
         and event.get("ph") == "X"
         and isinstance(event.get("name"), str)
+        and isinstance(event.get("tid"), int | str | None)
         and _is_number(event.get("ts"))
         and _is_number(event.get("dur"))
         and event["dur"] >= 0
@@ -264,7 +266,7 @@ def _is_complete(event: object) -> bool:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and math.isfinite(value)
+    return isinstance(value, int | float) and abs(value) < _LARGEST_US  # false for NaN
 
 
 def _interval(base_ns: int, event: Mapping[str, Any]) -> Interval:
@@ -328,16 +330,13 @@ def _collective(base_ns: int, event: Mapping[str, Any], op: str, sizes: str) -> 
 
 def _elements(size: object) -> int | None:
     """Elements of the first tensor in the profiler's `Input Dims`, e.g. [[262656]] → 262656."""
-    if isinstance(size, int):
-        return size
-    if not isinstance(size, list) or not size:
+    while isinstance(size, list) and size and isinstance(size[0], list):
+        size = size[0]
+    sizes = size if isinstance(size, list) else [size]
+    if not sizes or not all(isinstance(n, int) and 0 <= n < 2**40 for n in sizes):
         return None
-    if not all(isinstance(n, int) for n in size):
-        return _elements(size[0])
-    product = 1
-    for n in size:
-        product *= n
-    return product
+    product = math.prod(sizes[:16])
+    return product if product < 2**60 else None
 
 
 def _step_edges(spans: Sequence[Span]) -> list[int]:

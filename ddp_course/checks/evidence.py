@@ -80,7 +80,7 @@ def unpack(body: bytes) -> Message:
         raise Malformed("a header longer than its frame")
     try:
         header = json.loads(body[_HEADER.size : end])
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Malformed(f"a header that is not JSON: {error}") from error
     if not isinstance(header, dict) or not isinstance(header.get("tensors"), list):
         raise Malformed("a header without its list of tensors")
@@ -107,8 +107,8 @@ def _description(item: Any) -> tuple[str, str, tuple[int, ...]]:
     if not isinstance(item, dict):
         raise Malformed("a tensor without a description")
     name, dtype, shape = item.get("name"), item.get("dtype"), item.get("shape")
-    if not isinstance(name, str) or dtype not in _DTYPES or not isinstance(shape, list):
+    if not isinstance(name, str) or str(dtype) not in _DTYPES or not isinstance(shape, list):
         raise Malformed(f"tensor {name!r} of dtype {dtype!r} and shape {shape!r}")
-    if len(shape) > _MAX_DIMENSIONS or not all(type(n) is int and n >= 0 for n in shape):
+    if len(shape) > _MAX_DIMENSIONS or not all(type(n) is int and 0 <= n < 2**31 for n in shape):
         raise Malformed(f"tensor {name!r} of shape {shape!r}")
     return name, str(dtype), tuple(shape)
