@@ -13,6 +13,7 @@ Exit codes: 0 well, 1 not (a failed run, a check not passed, a problem found), 2
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -30,6 +31,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for family in (running, learning, grading):
         family.add(commands)
+    for stream in (sys.stdout, sys.stderr):  # a terminal may lack a sign, a name may be no Unicode
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     words = list(sys.argv[1:] if arguments is None else arguments)
     end = words.index("--") if "--" in words else len(words)
     given, unknown = parser.parse_known_args(words[:end])

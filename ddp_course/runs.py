@@ -182,33 +182,19 @@ class Record:
         self._offsets: dict[Path, int] = {}
         self._inodes: dict[Path, int] = {}
         self._pieces: dict[Path, bytes] = {}
-        self._kept: dict[Path, int] = {}  # bytes of memory that the lines of a file take
+        self._room: dict[Path, int] = {}  # bytes of memory that its lines may still take
 
     def poll(self, now_s: float, *, last: bool = False) -> bool:
         """Take in what was written since; return whether anything was. `last` ends open lines."""
         before = len(self.lines), len(self.events)
         for path, rank, attempt, stream in self._streams():
-            for text in self._within(path, self._new_lines(path, last), _MAX_KEPT, last):
+            for text in self._new_lines(path, last):
                 shown = text.rstrip("\r").rsplit("\r", 1)[-1]  # what a terminal would show
                 self.lines.append(Line(now_s, rank, stream, shown, attempt))
         for path in sorted(self.folder.glob("events-*.jsonl")):
-            for text in self._new_lines(path, last, longest=_MAX_EVENT):
-                self._kept[path] = self._kept.get(path, 0) + len(text)
-                if self._kept[path] > _MAX_EVENTS:
-                    self.refused += 1
-                else:
-                    self._take_event(text)
+            for text in self._new_lines(path, last, longest=_MAX_EVENT, most=_MAX_EVENTS):
+                self._take_event(text)
         return (len(self.lines), len(self.events)) != before
-
-    def _within(self, path: Path, texts: list[str], most: int, last: bool) -> list[str]:
-        """These lines as long as there is room for them, then a word about it, then the end."""
-        before = self._kept.get(path, 0)
-        after = before + sum(len(text) + _LINE_BYTES for text in texts)
-        self._kept[path] = after
-        if after <= most:
-            return texts
-        told = [f"… more than is kept: all of it is in {path}"] if before <= most else []
-        return [*told, *_end_of(path)] if last else told
 
     def _streams(self) -> list[tuple[Path, int | None, int, str]]:
         found: list[tuple[Path, int | None, int, str]] = []
@@ -223,33 +209,44 @@ class Record:
         found.sort(key=lambda one: one[1:])
         return [*found, (self.folder / "torchrun.log", None, 0, "stderr")]
 
-    def _new_lines(self, path: Path, last: bool, *, longest: int = _MAX_LINE) -> list[str]:
-        offset = self._offsets.get(path, 0)
+    def _new_lines(
+        self, path: Path, last: bool, *, longest: int = _MAX_LINE, most: int = _MAX_KEPT
+    ) -> list[str]:
+        """What came since, as lines; beyond `most` bytes a word about that, at last the end."""
+        offset, room = self._offsets.get(path, 0), self._room.get(path, most)
         data = self._pieces.get(path, b"")
+        full = room <= 0
         with contextlib.suppress(OSError), untrusted.open_file(path) as file:
             inode = os.fstat(file.fileno()).st_ino
             if self._inodes.setdefault(path, inode) != inode:  # a node that came back began it anew
                 self._inodes[path], offset, data = inode, 0, b""
-            while os.fstat(file.fileno()).st_size > offset:
+            while os.fstat(file.fileno()).st_size > offset and room > 0:
                 file.seek(offset)
                 piece = file.read(_MAX_READ)
                 offset += len(piece)
                 data += piece
+                room -= len(piece) + _LINE_BYTES * piece.count(b"\n")
                 if not last or not piece:
                     break
-        self._offsets[path] = offset
+        self._offsets[path], self._room[path] = offset, room
         *whole, rest = data.split(b"\n")
         if last and rest:
             whole, rest = [*whole, rest], b""
         self._pieces[path] = rest[: 4 * longest]  # UTF-8 takes at most four bytes a character
+        if room < 0:
+            whole = whole[: len(whole) + room // _LINE_BYTES]
         texts = [line.decode(errors="replace") for line in whole]
-        return [text if len(text) <= longest else f"{text[:longest]} …" for text in texts]
+        texts = [text if len(text) <= longest else f"{text[:longest]} …" for text in texts]
+        if room <= 0 and not full:
+            texts.append(f"… more than is kept; all of it is in {path}")
+        ended = room <= 0 and last and longest == _MAX_LINE
+        return [*texts, *_end_of(path)] if ended else texts
 
     def _take_event(self, text: str) -> None:
         try:
             event = untrusted.parse_json(text)
             ok = _whole(event["rank"], _MOST_RANKS) and isinstance(event["event"], str)
-            ok = ok and _whole(event.get("attempt", 0), 1 << 30) and _seconds(event["t"])
+            ok = ok and _whole(event.setdefault("attempt", 0), 1 << 30) and _seconds(event["t"])
         except (ValueError, TypeError, KeyError, AttributeError):
             ok = False
         if ok:

@@ -87,16 +87,16 @@ def attempts(run: Run) -> Attempts:
             cause="the run ended before its first event",
             action="see run.failure",
         )
-    steps = [m["step"] for m in run.metrics if m["rank"] == 0 and "step" in m]
+    steps = [m["step"] for m in run.metrics if m["rank"] == 0 and _counted(m)]
     rows = tuple(_attempt(run, number) for number in numbers)
     return Attempts(rows, len(steps) - len(set(steps)))
 
 
 def _attempt(run: Run, number: int) -> Attempt:
     mine = [event for event in run.events if event["attempt"] == number]
-    steps = [event["step"] for event in mine if event["rank"] == 0 and "step" in event]
+    steps = [event["step"] for event in mine if event["rank"] == 0 and _counted(event)]
     death = _first_death(run, number)
-    later = [e["t"] for e in run.events if e["attempt"] == number + 1 and "step" in e]
+    later = [e["t"] for e in run.events if e["attempt"] == number + 1 and _counted(e)]
     return Attempt(
         number,
         len({event["rank"] for event in mine}),
@@ -106,6 +106,10 @@ def _attempt(run: Run, number: int) -> Attempt:
         death["exit_code"] if death else None,
         min(later) - death["t"] if death and later else None,
     )
+
+
+def _counted(event: dict[str, Any]) -> bool:
+    return isinstance(event.get("step"), int) and abs(event["step"]) < 1 << 62
 
 
 def _first_death(run: Run, number: int) -> dict[str, Any] | None:
