@@ -2,7 +2,7 @@
 
     late = "10% per day, at most 50%"     each day begun costs; "per hour" and "per week" too
     grace = "10 minutes"                  as late as this is in time
-    closes = "3 days"                     after this nothing counts; or a time: 2026-03-08 23:59+01:00
+    closes = "3 days"                     after this nothing counts; or a time: 2026-03-08 23:59
     max_attempts = 5                      further ones do not count
     counts = "best"                       or "last": which attempt counts
     zone = "Europe/Berlin"                of times that name none
@@ -105,7 +105,7 @@ class Policy:
 
 
 def read(path: Path | str) -> Policy:
-    """A policy from a TOML file. Raises BadArgument for a name or a value that is not understood."""
+    """A policy from a TOML file. Raises BadArgument for what is not understood."""
     return make(**_words(Path(path)))
 
 

@@ -20,7 +20,6 @@ import os
 import re
 import secrets
 import stat
-import tempfile
 import unicodedata
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -495,7 +494,7 @@ def _key(out: Path) -> bytes:
     out.mkdir(parents=True, exist_ok=True)
     if not path.exists():
         draft = out / f".seal-{secrets.token_hex(8)}"
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o660)
         with open(descriptor, "w") as file:
             file.write(secrets.token_hex(32))
             file.flush()
@@ -513,12 +512,14 @@ def _known_key(out: Path) -> bytes:
         return secrets.token_bytes(32)  # no key: no record has its seal
 
 
-def put(path: Path, text: str) -> None:
+def put(path: Path, data: str | bytes) -> None:
+    """Write a whole file or nothing: a draft beside it, synced, renamed."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    draft = path.parent / f".draft-{secrets.token_hex(8)}"
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
-        with open(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
+        with open(descriptor, "wb") as file:
+            file.write(data.encode("utf-8") if isinstance(data, str) else data)
             file.flush()
             os.fsync(file.fileno())
         os.replace(draft, path)
