@@ -40,6 +40,7 @@ _DUMP_S = 1.0  # for the ranks to write their stacks before the end
 # A node is taken for lost after 5 s without a sign of life. With fewer than 3 attempts a live one
 # can be taken for dead, and two jobs come of it.
 _NODE_PATIENCE = "last_call_timeout=2,keep_alive_interval=1,keep_alive_max_attempt=5"
+_RANK_SIDE = str(Path(__file__).parent / "rank_side")
 _BYTES_PER_RANK = {"warm": 130 << 20, "plain": 500 << 20}  # measured with torch 2.14 on Linux
 
 listeners: list[Callable[[Run], None]] = []  # called with every new run; under Jupyter: the panel
@@ -50,7 +51,13 @@ _SCRUBBED = (
     "RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "NODE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE",
     "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE", "ROLE_NAME", "MASTER_ADDR", "MASTER_PORT",
 )  # fmt: skip
-_SCRUBBED_PREFIXES = ("TORCHELASTIC_", "PET_", "DDP_COURSE_RUN", "DDP_COURSE_TRACE")
+_SCRUBBED_PREFIXES = (
+    "TORCHELASTIC_",
+    "PET_",
+    "DDP_COURSE_RUN",
+    "DDP_COURSE_TRACE",
+    "DDP_COURSE_SCRIBE",
+)
 
 
 def launch(
@@ -174,12 +181,19 @@ class _Plan:
             "PET_SHUTDOWN_TIMEOUT": "1",
             "PET_MONITOR_INTERVAL": "0.02",
             "DDP_COURSE_RUN": str(folder),
+            "DDP_COURSE_SCRIBE": "1",
             "DDP_COURSE_TIMEOUT_S": str(self.limit_s / 2),
             **({"DDP_COURSE_TRACE": "1"} if self.trace else {}),
             **({"DDP_COURSE_NODES_HERE": str(self.nodes)} if self.nodes > 1 else {}),
             **({"PET_RDZV_CONF": self.patience} if self.patience else {}),
             **self.visible_env,
+            **({} if self.warm else self._scribe_path()),
         }
+
+    def _scribe_path(self) -> dict[str, str]:
+        """What brings the scribe into ranks that Python starts anew."""
+        path = self.visible_env.get("PYTHONPATH", self._caller_env.get("PYTHONPATH"))
+        return {"PYTHONPATH": os.pathsep.join(filter(None, [_RANK_SIDE, path]))}
 
     def new_run(self) -> Run:
         folder = runs.new_folder(self.script.stem)

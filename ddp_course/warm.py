@@ -151,7 +151,7 @@ atexit.register(close)
 
 def signature(env: Mapping[str, str]) -> tuple[Any, ...]:
     """What makes two launches share a host: interpreter, import-time environment, our own files."""
-    files = [(_HERE / name).stat() for name in ("guard.py", "warm_host.py", "shim.py")]
+    files = [(_HERE / name).stat() for name in ("guard.py", "warm_host.py", "shim.py", "scribe.py")]
     return (
         sys.executable,
         tuple(sorted(_import_env(env).items())),

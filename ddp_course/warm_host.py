@@ -253,6 +253,7 @@ def _rank(orders: socket.socket) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     _fresh_modules(cwd, arguments[0])
     _fresh_state()
+    scribe.begin(leaves_by_exit=True)
     sys.argv = list(arguments)
     path = arguments[0]
     main = sys.modules["__main__"] = types.ModuleType("__main__")
@@ -307,7 +308,8 @@ def _stream(descriptor: int, name: str, like: Any) -> Any:
 def _fresh_modules(cwd: str, script: str) -> None:
     """Nothing of ours is remembered from the host; the script's folder comes first on sys.path."""
     sys.path.insert(0, os.path.dirname(os.path.join(cwd, script)))
-    for name in [n for n in sys.modules if n == "guard" or n.split(".")[0] == "ddp_course"]:
+    ours = "guard", "scribe", "ddp_course"
+    for name in [name for name in sys.modules if name.split(".")[0] in ours]:
         del sys.modules[name]
     importlib.invalidate_caches()
 
@@ -409,6 +411,7 @@ def _reaped() -> set[int]:
 if __name__ == "__main__":
     # Beside this file: the host imports nothing under the name of ddp_course.
     import guard  # type: ignore[import-not-found,unused-ignore]
+    import scribe  # type: ignore[import-not-found,unused-ignore]
 
     sys.path.pop(0)
     _main(int(sys.argv[1]), float(sys.argv[2]))

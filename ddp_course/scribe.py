@@ -1,0 +1,574 @@
+"""scribe: a rank's own account of its collectives, left in the run's folder when the rank ends.
+
+`begin` is called in every rank before the learner's script: by warm_host, or by the sitecustomize
+of `rank_side/` in a plain launch. It acts only if the launcher set DDP_COURSE_SCRIBE. A ledger is
+written when the rank exits, at an exception that nobody caught, at SIGTERM (torchrun ends the
+others so), when C++ terminates (Gloo, on a size that differs), and at SIGURG, which asks for it and
+changes nothing else: `ledger-<rank>-<attempt>.json`, read by ddp_course.ledger.
+
+    what        torch's flight recorder, which Gloo keeps too: every collective, with the Python
+                frames that issued it (torch/csrc/distributed/c10d/FlightRecorder.hpp). On Gloo
+                the state is always "scheduled"; send, recv and monitored_barrier are left out of
+                it, so they are noted here, where ProcessGroup offers them to Python.
+    how         A thread waits on the pipe of signal.set_wakeup_fd. The C-level handler writes to
+                it also while the main thread waits in C++, where no Python handler would run.
+    invisible   The rank ends by the same signal or exit code as without it; forked children
+                inherit nothing of it; a SIGTERM handler of the script is the script's.
+
+Standard library only, and nothing of ddp_course: a script may have its own.
+"""
+
+from __future__ import annotations
+
+import atexit
+import collections
+import contextlib
+import ctypes
+import importlib.abc
+import importlib.machinery
+import io
+import json
+import linecache
+import math
+import os
+import pickle
+import signal
+import sys
+import threading
+import time
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+VERSION = 1
+KEEP = 500  # entries that are written, the last ones
+_KEEP_SIZES = 64  # of one entry's tensors
+_KEEP_FRAMES = 60  # of a stack, the inner ones
+_KEEP_TEXT = 2000  # characters of an exception's text
+_FRAMES_OF_ISSUE = 24  # noted with a send or recv
+_ASKED = "DDP_COURSE_SCRIBE"
+_C10D = "torch.distributed.distributed_c10d"
+_DTYPES = {  # c10::toString of a ScalarType -> torch's name
+    "Byte": "uint8", "Char": "int8", "Short": "int16", "Int": "int32", "Long": "int64",
+    "Half": "float16", "Float": "float32", "Double": "float64", "Bool": "bool",
+    "BFloat16": "bfloat16", "ComplexFloat": "complex64", "ComplexDouble": "complex128",
+}  # fmt: skip
+_BYTES = {
+    "uint8": 1, "int8": 1, "bool": 1, "int16": 2, "float16": 2, "bfloat16": 2, "int32": 4,
+    "float32": 4, "int64": 8, "float64": 8, "complex64": 8, "complex128": 16,
+}  # fmt: skip
+
+Frame = tuple[str, int, str]  # file, line, function
+_Terminate = ctypes.CFUNCTYPE(None)
+
+
+def begin(*, leaves_by_exit: bool = False) -> None:
+    """Keep the ledger of this process, if the launcher asked for it and it is a rank.
+
+    leaves_by_exit  the process will end by os._exit after its atexit functions, as warm ranks do
+    """
+    env = os.environ
+    if not env.get(_ASKED) or "RANK" not in env:
+        return  # torchrun itself hands it on to its ranks
+    del env[_ASKED]  # what a rank starts is no rank
+    with contextlib.suppress(Exception):
+        _Scribe(env, leaves_by_exit=leaves_by_exit).start()
+
+
+class _Scribe:
+    def __init__(self, env: Mapping[str, str], *, leaves_by_exit: bool) -> None:
+        self._rank = int(env["RANK"])
+        self._attempt = int(env.get("TORCHELASTIC_RESTART_COUNT", "0"))
+        self._world_size = int(env.get("WORLD_SIZE", "0"))
+        self._folder = os.path.abspath(env["DDP_COURSE_RUN"])
+        self._pid, self._cwd, self._leaves_by_exit = os.getpid(), os.getcwd(), leaves_by_exit
+        self._lock = threading.RLock()
+        self._noted: collections.deque[dict[str, Any]] = collections.deque(maxlen=2000)
+        self._noted_count = 0
+        self._end: dict[str, Any] = {}  # why, t, stack and exception of an end that began before
+        self._own: dict[str, bool] = {}  # whether a file is the learner's
+        self._exit: Callable[[int], Any] = os._exit
+        self._excepthook: Callable[..., Any] = sys.excepthook
+        self._reader = self._writer = -1
+        self._terminate_pointer: int | None = None
+
+    def start(self) -> None:
+        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, self._on_terminate)
+        signal.signal(signal.SIGURG, _go_on)
+        for number in (signal.SIGTERM, signal.SIGURG):
+            signal.siginterrupt(number, False)
+        self._reader, self._writer = os.pipe()
+        os.set_blocking(self._writer, False)
+        signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
+        threading.Thread(target=self._wait, name="ddp-course-scribe", daemon=True).start()
+        sys.excepthook = self._on_exception
+        os._exit = self._on_exit  # type: ignore[assignment]
+        atexit.register(self._at_exit)
+        os.register_at_fork(after_in_child=self._forget)
+        if _C10D in sys.modules:
+            self._watch_torch()
+        else:
+            sys.meta_path.insert(0, _AfterImport(_C10D, self._watch_torch))
+
+    # When to write
+
+    def _wait(self) -> None:
+        while True:
+            try:
+                numbers = os.read(self._reader, 64)
+            except OSError:
+                return
+            if signal.SIGTERM in numbers:
+                self._write("terminated")
+                if signal.getsignal(signal.SIGTERM) == self._on_terminate:
+                    self._end_by_sigterm()
+            elif signal.SIGURG in numbers:
+                self._write("asked")
+
+    def _on_terminate(self, number: int, frame: types.FrameType | None) -> None:
+        self._write("terminated")
+        self._end_by_sigterm()
+
+    def _end_by_sigterm(self) -> None:
+        libc = ctypes.CDLL(None)  # signal.signal is for the main thread, which may be waiting
+        libc.signal.argtypes = ctypes.c_int, ctypes.c_void_p
+        libc.signal(int(signal.SIGTERM), None)
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(10)  # it is on its way
+
+    def _on_exception(self, kind: Any, error: Any, trace: Any) -> None:
+        self._excepthook(kind, error, trace)
+        if os.getpid() == self._pid:
+            with contextlib.suppress(Exception):
+                self._end = {
+                    "why": "exception",
+                    "t": time.time(),
+                    "exception": self._exception(kind, error, trace),
+                    "stack": self._stack(_frames_of_traceback(trace)),
+                }
+            self._write("exception", 1)
+
+    def _on_exit(self, status: int) -> None:
+        if os.getpid() == self._pid:
+            self._write("exit", status)
+        self._exit(status)
+
+    def _at_exit(self) -> None:
+        self._restore_terminate()  # from here on a thread that wants Python's lock never gets it
+        if os.getpid() == self._pid and not self._leaves_by_exit:
+            self._write("exit", 1 if self._end.get("why") == "exception" else None)
+
+    def _on_cpp_terminate(self) -> None:
+        if os.getpid() == self._pid:
+            self._write("aborted")
+        if self._terminate_pointer:
+            _Terminate(self._terminate_pointer)()  # it says what was thrown, and aborts
+
+    def _forget(self) -> None:
+        """In a forked child: be as a child of a rank without a scribe."""
+        with contextlib.suppress(Exception):
+            atexit.unregister(self._at_exit)
+            self._restore_terminate()
+            if os._exit == self._on_exit:
+                os._exit = self._exit  # type: ignore[assignment]
+            if sys.excepthook == self._on_exception:
+                sys.excepthook = self._excepthook
+            if signal.getsignal(signal.SIGTERM) == self._on_terminate:
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            if signal.getsignal(signal.SIGURG) is _go_on:
+                signal.signal(signal.SIGURG, signal.SIG_DFL)
+            other = signal.set_wakeup_fd(-1)
+            if other not in (-1, self._writer):
+                signal.set_wakeup_fd(other)
+            os.close(self._reader)
+            os.close(self._writer)
+
+    # torch
+
+    def _watch_torch(self) -> None:
+        with contextlib.suppress(Exception):
+            self._set_terminate()
+        with contextlib.suppress(Exception):
+            from torch._C._distributed_c10d import ProcessGroup
+
+            for name in ("send", "recv", "recv_anysource", "monitored_barrier"):
+                setattr(ProcessGroup, name, self._noting(name, getattr(ProcessGroup, name)))
+
+    def _set_terminate(self) -> None:
+        """std::set_terminate: asked before SIGABRT, in the thread that threw, and only by C++."""
+        library = ctypes.CDLL("libc++.1.dylib" if sys.platform == "darwin" else "libstdc++.so.6")
+        self._cpp_set_terminate = library._ZSt13set_terminatePFvvE
+        self._cpp_set_terminate.restype = ctypes.c_void_p
+        self._cpp_set_terminate.argtypes = (ctypes.c_void_p,)
+        self._cpp_callback = _Terminate(self._on_cpp_terminate)
+        pointer = ctypes.cast(self._cpp_callback, ctypes.c_void_p)
+        self._terminate_pointer = self._cpp_set_terminate(pointer)
+
+    def _restore_terminate(self) -> None:
+        if self._terminate_pointer:
+            self._cpp_set_terminate(self._terminate_pointer)
+
+    def _noting(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(group: Any, *args: Any, **kwargs: Any) -> Any:
+            self._note(name, group, args)
+            return method(group, *args, **kwargs)
+
+        noted.__name__, noted.__doc__ = name, method.__doc__
+        return noted
+
+    def _note(self, name: str, group: Any, args: tuple[Any, ...]) -> None:
+        with contextlib.suppress(Exception):
+            barrier = name == "monitored_barrier"
+            self._noted_count += 1
+            self._noted.append(
+                {
+                    "t": time.time(),
+                    "op": name.partition("_")[0] if not barrier else name,
+                    "group": group.group_name,
+                    "sizes": [] if barrier else [list(tensor.shape) for tensor in args[0]],
+                    "dtypes": [] if barrier else [str(t.dtype)[len("torch.") :] for t in args[0]],
+                    "peer": args[1] if name in ("send", "recv") else None,
+                    "frames": _frames_of(sys._getframe(2), _FRAMES_OF_ISSUE),
+                }
+            )
+
+    # What to write
+
+    def _write(self, why: str, exit_code: int | None = None) -> None:
+        """Write the ledger; never raise, and never take long: a rank that ends waits for it."""
+        if not self._lock.acquire(timeout=2):
+            return
+        try:
+            record = self._record(why, exit_code)
+            name = f"ledger-{self._rank}-{self._attempt}.json"
+            path = os.path.join(self._folder, name)
+            draft = os.path.join(self._folder, f".{name}.{os.getpid()}")
+            with open(draft, "w") as file:
+                json.dump(record, file, separators=(",", ":"))
+            os.replace(draft, path)
+        except BaseException:
+            pass  # a rank's end is its own, whatever becomes of the ledger
+        finally:
+            self._lock.release()
+
+    def _record(self, why: str, exit_code: int | None) -> dict[str, Any]:
+        end = {"why": why, "t": time.time(), "exception": None, "stack": []}
+        if why != "exit":
+            main = sys._current_frames().get(threading.main_thread().ident or 0)
+            end["stack"] = self._stack(reversed(_frames_of(main, 10_000)))
+        if why == "terminated" and not self._end:
+            self._end = end
+        entries, dropped, groups = self._entries()
+        return {
+            "version": VERSION,
+            "rank": self._rank,
+            "attempt": self._attempt,
+            "world_size": self._world_size,
+            "exit_code": exit_code,
+            **(self._end or end),
+            "groups": groups,
+            "entries": entries,
+            "dropped": dropped,
+        }
+
+    def _entries(self) -> tuple[list[dict[str, Any]], int, dict[str, list[int]]]:
+        c10d = getattr(sys.modules.get("torch._C"), "_distributed_c10d", None)
+        if c10d is None or _C10D not in sys.modules:
+            return [], 0, {}
+        ranks = _ranks_of_groups()
+        recorded = _recorded(c10d)
+        lost = recorded[0]["record_id"] if recorded else 0
+        merged = sorted(
+            [*map(self._collective, recorded), *self._pairs(recorded, ranks)],
+            key=lambda entry: float(entry["t"]),
+        )
+        parts = Parts(whole=lost == 0)
+        for entry in merged:
+            frames = entry.pop("frames")
+            entry["line"] = self._line(self._innermost(frames))
+            entry["part"] = parts.of(entry, frames)
+        _number(merged)
+        total = lost + len(recorded) + self._noted_count
+        kept = merged[-KEEP:]
+        return kept, total - len(kept), ranks
+
+    def _collective(self, raw: dict[str, Any]) -> dict[str, Any]:
+        op = str(raw["profiling_name"]).rpartition(":")[2]
+        which = "output" if op == "scatter" else "input"
+        dtypes = [_DTYPES.get(name, name.lower()) for name in raw[f"{which}_dtypes"]]
+        entry = _entry(
+            op, str(raw["process_group"][0]), raw[f"{which}_sizes"], dtypes,
+            raw["time_created_ns"] / 1e9,
+        )  # fmt: skip
+        entry["n"] = raw["collective_seq_id"]
+        entry["state"] = str(raw["state"])
+        if raw.get("time_discovered_completed_ns"):
+            entry["end"] = raw["time_discovered_completed_ns"] / 1e9
+        entry["frames"] = [(f["filename"], f["line"], f["name"]) for f in raw["frames"]]
+        return entry
+
+    def _pairs(
+        self, recorded: Sequence[Mapping[str, Any]], ranks: Mapping[str, Sequence[int]]
+    ) -> Iterator[dict[str, Any]]:
+        """The sends, receives and monitored barriers that the flight recorder leaves out."""
+        if any(raw["is_p2p"] for raw in recorded):
+            return  # NCCL's records hold them
+        for note in list(self._noted):
+            entry = _entry(note["op"], note["group"], note["sizes"], note["dtypes"], note["t"])
+            if note["op"] in ("send", "recv"):
+                members, peer = ranks.get(note["group"], ()), note["peer"]
+                if peer is not None and 0 <= peer < len(members):
+                    peer = members[peer]
+                entry["p2p"] = {"peer": peer, "direction": note["op"]}
+            entry["frames"] = note["frames"]
+            yield entry
+
+    def _exception(self, kind: type, error: BaseException, trace: Any) -> dict[str, Any]:
+        module = "" if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}."
+        frames = list(_frames_of_traceback(trace))
+        return {
+            "type": module + kind.__qualname__,
+            "text": str(error)[:_KEEP_TEXT],
+            "line": self._line(self._innermost(list(reversed(frames)))),
+        }
+
+    def _innermost(self, frames: Sequence[Frame]) -> Frame | None:
+        """The first of these frames, innermost first, that is the learner's own code."""
+        return next((frame for frame in frames if self._is_own(frame[0])), None)
+
+    def _is_own(self, file: str) -> bool:
+        if file not in self._own:
+            self._own[file] = _is_own(os.path.join(self._cwd, file)) and not file.startswith("<")
+        return self._own[file]
+
+    def _line(self, frame: Frame | None) -> dict[str, Any] | None:
+        if frame is None:
+            return None
+        file, line, function = frame
+        path = file if file.startswith("<") else os.path.normpath(os.path.join(self._cwd, file))
+        code = linecache.getline(path, line).strip()[:200]
+        return {"file": path, "line": line, "function": function, "code": code}
+
+    def _stack(self, frames: Iterable[Frame]) -> list[dict[str, Any]]:
+        told = [self._line(frame) for frame in frames if not _is_ours(frame[0])]
+        return [line for line in told if line is not None][-_KEEP_FRAMES:]
+
+
+class Parts:
+    """What an entry is inside DDP, from the frames that issued it; None where that is not sure.
+
+    The order of a step's collectives is that of DDP's reducer (torch/csrc/distributed/c10d/
+    reducer.cpp): one all_reduce for each bucket, in order; after the first backward the buckets are
+    rebuilt and two broadcasts tell their indices and their number.
+    """
+
+    def __init__(self, *, whole: bool) -> None:
+        self._whole = whole  # nothing was dropped before the first entry
+        self._models: collections.Counter[str] = collections.Counter()
+        self._buckets: dict[str, int] = {}  # per backward, once it is known
+        self._next: collections.Counter[str] = collections.Counter()
+        self._told: collections.Counter[str] = collections.Counter()  # broadcasts of a rebuild
+
+    def of(self, entry: Mapping[str, Any], frames: Sequence[Frame]) -> str | None:
+        group, names = str(entry["group"]), [function for _, _, function in frames]
+        inside = {function for file, _, function in frames if "torch" in file}
+        if not names:
+            return None
+        if names[0] == "_verify_param_shape_across_processes":
+            self._models[group] += entry["op"] == "all_gather"
+            self._next[group] = 0
+            self._buckets.pop(group, None)
+            return "parameter check at construction"
+        if "_sync_params_and_buffers" in inside:
+            return "weights after Join" if "_sync_final_model" in inside else (
+                "weights at construction" if _in_ddp(frames) else None
+            )  # fmt: skip
+        if names[0] in ("_pre_forward", "_rebuild_buckets") and entry["op"] == "broadcast":
+            return self._rebuild(group, entry)
+        for function, part in _PARTS.items():
+            if function in inside:
+                return part
+        if names[0] == "_engine_run_backward" and entry["op"] == "all_reduce":
+            if entry["dtypes"] == ["int32"]:
+                self._next[group] = 0
+                return "map of unused parameters"
+            return self._bucket(group)
+        if names[0] == "_match_all_reduce_for_bwd_pass":
+            return self._bucket(group)
+        return None
+
+    def _rebuild(self, group: str, entry: Mapping[str, Any]) -> str:
+        self._told[group] += 1
+        if self._told[group] % 2 == 0:
+            self._buckets[group] = int(entry["sizes"][0][0])
+        self._next[group] = 0
+        return "bucket rebuild"
+
+    def _bucket(self, group: str) -> str:
+        number = self._next[group]
+        self._next[group] += 1
+        if group in self._buckets:
+            number %= self._buckets[group]
+        sure = self._whole and self._models[group] == 1 and sum(self._models.values()) == 1
+        return f"gradient bucket {number}" if sure else "gradient bucket"
+
+
+_PARTS = {  # a function of torch that issued a collective, at any depth -> what it was for
+    "_find_common_rank": "whose buffers count, for Join",
+    "_sync_module_buffers": "buffers before forward",
+    "_check_global_requires_backward_grad_sync": "whether gradients are averaged, for Join",
+    "_get_num_nonjoined_procs": "how many ranks have inputs left, for Join",
+    "all_gather_object": "inside all_gather_object",
+    "gather_object": "inside gather_object",
+    "scatter_object_list": "inside scatter_object_list",
+    "broadcast_object_list": "inside broadcast_object_list",
+    "foreach_all_gather": "gathering of sharded weights",
+    "foreach_reduce": "scattering of sharded gradients",
+}
+
+
+class _AfterImport(importlib.abc.MetaPathFinder):
+    """Call back once, right after a module has been imported."""
+
+    def __init__(self, name: str, then: Callable[[], None]) -> None:
+        self._name, self._then = name, then
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname != self._name:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.machinery.PathFinder.find_spec(fullname, path)
+        if spec is not None and spec.loader is not None:
+            loader: Any = spec.loader
+            execute = loader.exec_module
+
+            def exec_module(module: types.ModuleType) -> None:
+                del loader.exec_module
+                execute(module)
+                self._then()
+
+            loader.exec_module = exec_module
+        return spec
+
+
+class _PlainData(pickle.Unpickler):
+    """torch's own record of this process, in memory; it holds no object."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        raise pickle.UnpicklingError(f"{module}.{name} in a flight record")
+
+
+def _recorded(c10d: Any) -> list[dict[str, Any]]:
+    torch: dict[str, Any] = vars(sys.modules["torch"])
+    # To name the frames it asks for torch._inductor, which would be imported now: a second.
+    stand_in = object()
+    lazy = torch.setdefault("_inductor", stand_in) is stand_in
+    try:
+        record = _PlainData(io.BytesIO(c10d._dump_fr_trace())).load()
+    finally:
+        if lazy and torch.get("_inductor") is stand_in:
+            del torch["_inductor"]
+    return list(record.get("entries", []))
+
+
+def _ranks_of_groups() -> dict[str, list[int]]:
+    """{name of a process group of this rank: its global ranks}; none once they are destroyed."""
+    with contextlib.suppress(Exception):
+        world = sys.modules[_C10D]._world
+        return {
+            str(world.pg_names[group]): sorted(ranks, key=ranks.__getitem__)
+            for group, ranks in world.pg_group_ranks.items()
+        }
+    return {}
+
+
+def _entry(
+    op: str, group: str, sizes: Sequence[Any], dtypes: Sequence[str], t: float
+) -> dict[str, Any]:
+    if len(dtypes) == 1:
+        width = [_BYTES.get(dtypes[0], 0)] * len(sizes)
+    else:
+        width = [_BYTES.get(dtype, 0) for dtype in dtypes]
+    count = sum(math.prod(size) * one for size, one in zip(sizes, width, strict=False))
+    return {
+        "n": 0,
+        "group": group,
+        "op": op,
+        "sizes": [list(size) for size in sizes[:_KEEP_SIZES]],
+        "dtypes": list(dtypes[:_KEEP_SIZES]),
+        "bytes": count,
+        "t": t,
+        "end": None,
+        "state": "scheduled",
+        "p2p": None,
+    }
+
+
+def _number(entries: Iterable[dict[str, Any]]) -> None:
+    """Number what the flight recorder left out: a barrier by its group, a pair by its peer."""
+    last: collections.Counter[str] = collections.Counter()
+    pairs: collections.Counter[tuple[Any, ...]] = collections.Counter()
+    for entry in entries:
+        if entry["p2p"]:
+            key = entry["group"], entry["p2p"]["peer"], entry["p2p"]["direction"]
+            pairs[key] += 1
+            entry["n"] = pairs[key]
+        else:
+            entry["n"] = last[entry["group"]] = entry["n"] or last[entry["group"]] + 1
+
+
+def _in_ddp(frames: Sequence[Frame]) -> bool:
+    return any(file.endswith(os.path.join("nn", "parallel", "distributed.py"))
+               for file, _, _ in frames)  # fmt: skip
+
+
+def _frames_of(frame: types.FrameType | None, most: int) -> list[Frame]:
+    """Innermost first."""
+    frames: list[Frame] = []
+    while frame is not None and len(frames) < most:
+        frames.append((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
+        frame = frame.f_back
+    return frames
+
+
+def _frames_of_traceback(trace: types.TracebackType | None) -> Iterator[Frame]:
+    """Outermost first."""
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        yield code.co_filename, trace.tb_lineno, code.co_name
+        trace = trace.tb_next
+
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+_JOBS = os.path.join(_HERE, "jobs")
+_OURS = os.path.join(_HERE, "scribe.py"), os.path.join(_HERE, "warm_host.py")
+_STDLIB = os.path.dirname(os.path.abspath(os.__file__))
+
+
+def _is_own(path: str) -> bool:
+    """Whether a file is the learner's: not Python's, not installed, not ours (jobs are theirs)."""
+    folders = path.split(os.sep)
+    if "site-packages" in folders or "dist-packages" in folders:
+        return False
+    if _within(path, _HERE):
+        return _within(path, _JOBS)
+    torch = getattr(sys.modules.get("torch"), "__file__", None)
+    return not _within(path, _STDLIB) and not (torch and _within(path, os.path.dirname(torch)))
+
+
+def _is_ours(file: str) -> bool:
+    return os.path.dirname(file) == _HERE and os.path.basename(file) in (
+        "scribe.py",
+        "warm_host.py",
+    )
+
+
+def _within(path: str, folder: str) -> bool:
+    return path.startswith(folder + os.sep)
+
+
+def _go_on(number: int, frame: types.FrameType | None) -> None:
+    """SIGURG: the thread has heard it; the script goes on."""
