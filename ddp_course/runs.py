@@ -88,6 +88,9 @@ class Failure:
     traceback: str = ""
     where: dict[int, str] = field(default_factory=dict)  # rank -> where it was when time ran out
     consequences: dict[int, str] = field(default_factory=dict)  # rank -> what it said afterwards
+    kind: str = ""  # as ddp_course.diagnosis names it: "never-arrived", …
+    remedy: str = ""
+    lesson: str = ""
 
 
 def runs_folder() -> Path:
@@ -319,7 +322,7 @@ def _check_result(result: dict[str, Any]) -> None:
     ):  # fmt: skip
         raise ValueError("its list of deaths is not in order")
     failure = result.get("failure") or {}
-    told = [failure.get("what", ""), failure.get("traceback", "")]
+    told = [failure.get(name, "") for name in ("what", "traceback", "kind", "remedy", "lesson")]
     for name in ("where", "consequences"):
         told += failure.get(name, {}).values()
     if not all(isinstance(text, str) for text in told):
@@ -688,7 +691,10 @@ def failure_text(failure: Failure) -> str:
     if failure.traceback:
         parts += ["", failure.traceback.rstrip()]
     parts += [f"  rank {rank} was {text}" for rank, text in failure.where.items()]
-    return "\n".join([*parts, "", f"{_heading(failure).upper()}: {failure.what}"]).lstrip("\n")
+    parts += ["", f"{_heading(failure).upper()}: {failure.what}"]
+    parts += [f"WHAT TO DO: {failure.remedy}"] if failure.remedy else []
+    parts += [f"LESSON: {failure.lesson}"] if failure.lesson else []
+    return "\n".join(parts).lstrip("\n")
 
 
 def failure_html(failure: Failure) -> str:
@@ -712,4 +718,18 @@ def failure_html(failure: Failure) -> str:
     parts.append(
         f"<div style='font-size:120%'><b>{_heading(failure)}: {html.escape(failure.what)}</b></div>"
     )
+    return "".join([*parts, advice_html(failure.remedy, failure.lesson)])
+
+
+def advice_html(remedy: str, lesson: str) -> str:
+    """What to do, and the lesson that teaches it (a link, where its notebook is), as HTML."""
+    parts = [f"<div><b>What to do:</b> {html.escape(remedy)}</div>"] if remedy else []
+    if lesson:
+        text = html.escape(lesson)
+        number, _, section = lesson.partition(" ")
+        notebooks = Path(__file__).parent.parent / "notebooks"
+        for path in sorted(notebooks.glob(f"{number}_*.ipynb"))[:1] if number.isdigit() else []:
+            place = html.escape(f"{path.name}#{section.replace(' ', '-')}", quote=True)
+            text = f'<a href="{place}">{text}</a>'
+        parts.append(f"<div><b>Lesson:</b> {text}</div>")
     return "".join(parts)
