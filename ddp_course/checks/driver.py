@@ -9,10 +9,15 @@ import argparse
 import contextlib
 import importlib.util
 import io
+import json
+import linecache
 import os
+import queue
 import signal
 import socket
 import sys
+import threading
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -27,7 +32,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-from ddp_course.checks.agreed import CPU, LEARNING_RATE, MOMENTUM
+from ddp_course.checks.agreed import BALLAST, CPU, LEARNING_RATE, MOMENTUM, SAVED_BALLAST
 from ddp_course.checks.evidence import SOCKET, Array, Message, pack, split, unpack
 from ddp_course.devices import my_place
 from ddp_course.report import my_folder, run_rank
@@ -47,37 +52,110 @@ def attempt() -> int:
 
 
 class Channel:
-    """This rank's line to the supervisor."""
+    """This rank's line to the supervisor. A thread reads it, so that a rank that waits in a
+    collective can still say where."""
 
     def __init__(self) -> None:
+        self.answer: Callable[[], dict[str, Any]] = dict  # to "where"
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.connect(os.environ[SOCKET])
-        self._buffer = b""
+        self._lock = threading.Lock()
+        self._came: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
+        threading.Thread(target=self._listen, name="ddp-course-channel", daemon=True).start()
 
     def send(self, event: str, tensors: Tensors | None = None, **fields: Any) -> None:
         who = {"rank": int(os.environ["RANK"]), "attempt": attempt()}
         fields = {"event": event, **who, **fields}
-        self._socket.sendall(pack(Message(fields, tensors or {})))
+        with self._lock:
+            self._socket.sendall(pack(Message(fields, tensors or {})))
 
     def receive(self) -> Message:
         """The next message. Raises EOFError when the supervisor is gone."""
-        while True:
-            body, self._buffer = split(self._buffer)
-            if body is not None:
-                return unpack(body)
-            piece = self._socket.recv(1 << 16)
-            if not piece:
-                raise EOFError("the supervisor is gone")
-            self._buffer += piece
+        message = self._came.get()
+        if message is None:
+            raise EOFError("the supervisor is gone")
+        return message
+
+    def _listen(self) -> None:
+        buffer = b""
+        with contextlib.suppress(OSError):
+            while piece := self._socket.recv(1 << 16):
+                body, buffer = split(buffer + piece)
+                while body is not None:
+                    message = unpack(body)
+                    if message.fields.get("event") == "where":
+                        self.send("at", **self.answer())
+                    else:
+                        self._came.put(message)
+                    body, buffer = split(buffer)
+        self._came.put(None)
+
+
+class Counted:
+    """The learner's function, with a count of the collectives that are started inside it."""
+
+    def __init__(self, function: Function, module: str) -> None:
+        self._function, self._before = function, -1  # -1: not inside
+        self._done = 0
+        self.__module__ = module
+
+    def __call__(self, *inputs: Any) -> Any:
+        self._before = _started()
+        try:
+            return self._function(*inputs)
+        finally:
+            self._done, self._before = self.calls or 0, -1
+
+    @property
+    def calls(self) -> int | None:
+        """None: this backend's collectives are not recorded."""
+        if dist.get_backend() != "gloo":
+            return None
+        return self._done + (_started() - self._before if self._before >= 0 else 0)
+
+
+def _started() -> int:
+    """How many collectives this process has started, by torch's flight recorder."""
+    recorded = json.loads(torch._C._distributed_c10d._dump_fr_trace_json(True, False))  # type: ignore[attr-defined]
+    entries = recorded.get("entries") or [{"record_id": -1}]
+    return int(entries[-1]["record_id"]) + 1
+
+
+def _where(path: str, main_thread: int) -> dict[str, Any]:
+    """The line of the learner's file at which the main thread is, and its processor time."""
+    frame = sys._current_frames().get(main_thread)
+    while frame is not None and frame.f_code.co_filename != path:
+        frame = frame.f_back
+    line = ""
+    if frame is not None:
+        line = f"line {frame.f_lineno}: {linecache.getline(path, frame.f_lineno).strip()}"
+    if hasattr(time, "pthread_getcpuclockid"):
+        cpu_s = time.clock_gettime(time.pthread_getcpuclockid(main_thread))
+    else:
+        cpu_s = time.process_time()
+    return {"line": line, "cpu_s": cpu_s}
 
 
 def drive_ex00(function: Function, inputs: Tensors, device: torch.device) -> Tensors:
     number = torch.tensor(inputs["number"], device=device)
     result = function(number)
     outputs = {"argument": _array(number)}
-    if isinstance(result, torch.Tensor):
-        outputs["result"] = _array(result)
+    bulk = function(torch.tensor(inputs["bulk/number"], device=device))
+    for name, tensor in {"result": result, "bulk/result": bulk}.items():
+        if isinstance(tensor, torch.Tensor):
+            outputs[name] = _array(tensor)
     return outputs
+
+
+class Broad(nn.Linear):
+    """A linear layer with further parameters, which change nothing but are averaged as well."""
+
+    def __init__(self, *sizes: int, ballast: int = BALLAST, **more: Any) -> None:
+        super().__init__(*sizes, **more)
+        self.ballast = nn.Parameter(torch.zeros(ballast))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) + 0 * self.ballast.sum()
 
 
 class Pretended(nn.Module):
@@ -133,13 +211,13 @@ def _pretend(function: Function, local_rank: int, local_world_size: int, gpus: i
 
 def drive_ex01(function: Function, inputs: Tensors, device: torch.device) -> Tensors:
     outputs: Tensors = {}
-    model = nn.Linear(4, 1, bias=False)
+    model = Broad(4, 1, bias=False)
     gpus = torch.cuda.device_count() if device.type == "cuda" else 0
     here = (int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"]), gpus)
     wrapped = function(model, *here)
     if isinstance(wrapped, nn.Module):
         wrapped(torch.tensor(inputs["here/x"], device=device)).mean().backward()
-        (weight,) = wrapped.parameters()
+        weight = next(one for one in wrapped.parameters() if one.dim() == 2)
         if weight.grad is not None:
             outputs["here/gradient"] = _array(weight.grad[0])
     for case in ("gpus", "few"):
@@ -150,7 +228,8 @@ def drive_ex01(function: Function, inputs: Tensors, device: torch.device) -> Ten
 
 
 def drive_ex02(function: Function, inputs: Tensors, device: torch.device) -> Tensors:
-    model = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2)).to(device)
+    wide = nn.Linear(128, 128, bias=False)
+    model = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2), wide).to(device)
     for name, parameter in model.named_parameters():
         parameter.data = torch.tensor(inputs[f"weight/{name}"], device=device)
         if f"grad/{name}" in inputs:
@@ -166,9 +245,9 @@ def drive_ex02(function: Function, inputs: Tensors, device: torch.device) -> Ten
 
 
 def drive_ex07(function: Function, inputs: Tensors, device: torch.device) -> Tensors:
-    module = nn.Linear(4, 2).to(device)
-    for name, parameter in module.named_parameters():
-        parameter.data = torch.tensor(inputs[f"weight/{name}"], device=device)
+    module = Broad(4, 2).to(device)
+    for name in ("weight", "bias"):
+        module.get_parameter(name).data = torch.tensor(inputs[f"weight/{name}"], device=device)
     model = DDP(module, device_ids=[device.index] if device.type == "cuda" else None)
     seen = {"all_reduces": 0, "backwards": 0, "quiet": 0}  # quiet: backwards inside no_sync
 
@@ -189,9 +268,10 @@ def drive_ex07(function: Function, inputs: Tensors, device: torch.device) -> Ten
         model.zero_grad()
         seen.update(all_reduces=0, backwards=0, quiet=0)
         function(model, list(zip(x, y, strict=True)))
-        for name, parameter in module.named_parameters():
-            if parameter.grad is not None:
-                outputs[f"{window}/{name}"] = _array(parameter.grad)
+        for name in ("weight", "bias"):
+            gradient = module.get_parameter(name).grad
+            if gradient is not None:
+                outputs[f"{window}/{name}"] = _array(gradient)
         outputs |= {f"{window}/{name}": _array(torch.tensor(n)) for name, n in seen.items()}
     return outputs
 
@@ -214,12 +294,15 @@ def drive_ex03(function: Function, inputs: Tensors, device: torch.device) -> Ten
             if weight.grad is not None:
                 outputs[f"{case}/gradient"] = _array(weight.grad[0])
             outputs[f"{case}/finite"] = _array(torch.isfinite(loss).long())
+    values = [function(torch.ones(count, device=device)) for count in inputs["rounds/count"]]
+    if all(isinstance(value, torch.Tensor) for value in values):
+        outputs["rounds/loss"] = _array(torch.stack(values))
     return outputs
 
 
 def drive_ex03b(function: Function, inputs: Tensors, device: torch.device) -> Tensors:
     outputs = {}
-    for case in ("some", "none"):
+    for case in ("some", "none", "rounds"):
         stops = [function(bool(wish), device) for wish in inputs[f"{case}/wish"]]
         if all(isinstance(stop, bool | torch.Tensor) for stop in stops):
             outputs[f"{case}/stop"] = _array(torch.tensor([int(bool(stop)) for stop in stops]))
@@ -231,7 +314,7 @@ def drive_ex04(function: Function, inputs: Tensors, device: torch.device) -> Ten
     path, first = my_folder() / "checkpoint.pt", int(inputs["first"])
     models = []
     for name in ("weight", "fresh_weight"):  # both before any call: DDP's constructor communicates
-        layer = nn.Linear(inputs[name].shape[1], 1, bias=False).to(device)
+        layer = Broad(inputs[name].shape[1], 1, bias=False, ballast=SAVED_BALLAST).to(device)
         layer.weight.data = torch.tensor(inputs[name], device=device)
         models.append(DDP(layer, device_ids=[device.index] if device.type == "cuda" else None))
     batches = [
@@ -260,8 +343,8 @@ def drive_ex04(function: Function, inputs: Tensors, device: torch.device) -> Ten
     outputs["draws"] = np.array(drawn, dtype=np.float32)
     outputs["next"] = outputs["draws"][:1]
     outputs["weight"] = _array(model.module.weight)
-    for state in optimizer.state.values():
-        outputs["momentum"] = _array(state["momentum_buffer"])
+    if momentum := optimizer.state.get(model.module.weight):
+        outputs["momentum"] = _array(momentum["momentum_buffer"])
     return outputs
 
 
@@ -269,7 +352,7 @@ def drive_ex06(function: Function, inputs: Tensors, device: torch.device) -> Ten
     """Train, twice interrupted: rank 1 is killed in its fourth forward; after the restart, rank 0
     in the middle of its second save."""
     rank, forwards, saves = dist.get_rank(), 0, 0
-    module = nn.Linear(3, 1, bias=False, device=device)
+    module = Broad(3, 1, bias=False, ballast=SAVED_BALLAST).to(device)
     module.weight.data = torch.tensor(inputs["weight"], device=device)
     model = DDP(module, device_ids=[device.index] if device.type == "cuda" else None)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
@@ -316,6 +399,11 @@ def drive_ex05(function: Function, inputs: Tensors, device: torch.device) -> Ten
         for name, parameter in stage.named_parameters():
             if parameter.grad is not None:
                 outputs[f"{when}/{name}"] = _array(parameter.grad).copy()
+    stage.zero_grad()
+    function(stage, torch.tensor(inputs["data/bulk"], device=device))
+    for name, parameter in stage.named_parameters():
+        if parameter.grad is not None:
+            outputs[f"bulk/{name}"] = _array(parameter.grad)
     return outputs
 
 
@@ -337,7 +425,7 @@ def _array(tensor: torch.Tensor) -> Array:
     return array
 
 
-def load(path: Path, function: str) -> Function:
+def load(path: Path, function: str) -> Counted:
     """The learner's function. Whatever importing the file raises is the learner's to see."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
@@ -345,28 +433,33 @@ def load(path: Path, function: str) -> Function:
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
     spec.loader.exec_module(module)
-    found: Function = getattr(module, function)
-    return found
+    found = getattr(module, function, None)
+    if not callable(found):
+        raise TypeError(f"{function} is {found!r:.80} in {path.name}: nothing that can be called")
+    return Counted(found, path.stem)
 
 
 def main() -> None:
     args = parser.parse_args()
     place = my_place()
     dist.init_process_group(place.backend, timeout=place.timeout, device_id=place.device_id)
-    channel = Channel()
+    channel, main_thread = Channel(), threading.get_ident()
+    channel.answer = lambda: _where(args.file, main_thread)
     channel.send("here")
     channel.receive()  # all ranks are known to the supervisor before any runs the learner's code
     try:
         function = load(Path(args.file), args.function)
         channel.send("loaded")
         inputs = channel.receive().tensors
+        channel.answer = lambda: {**_where(args.file, main_thread), "calls": function.calls}
         outputs = DRIVES[args.exercise](function, inputs, place.device)
     except BaseException as error:
+        now = time.monotonic()
         name, text = type(error).__name__, str(error)
-        channel.send("raised", error=f"{name}: {text}", traceback=_own_frames(error))
+        channel.send("raised", error=f"{name}: {text}", traceback=_own_frames(error), t=now)
     else:
-        channel.send("returned", outputs)
-    with contextlib.suppress(EOFError, OSError):
+        channel.send("returned", outputs, calls=function.calls, t=time.monotonic())
+    with contextlib.suppress(EOFError):
         while channel.receive().fields.get("event") != "leave":
             pass
     # No destroy_process_group(): after a mistake it may wait for a collective that never ends.

@@ -4,21 +4,36 @@ from __future__ import annotations
 
 import numpy as np
 
+from ddp_course.checks.agreed import BALLAST
 from ddp_course.checks.evidence import Array
-from ddp_course.checks.manifest import Check, Exercise, Mistake, PerRank, Tiers, all_close, close
+from ddp_course.checks.manifest import (
+    Check,
+    Exercise,
+    Mistake,
+    PerRank,
+    Tiers,
+    all_close,
+    all_reduced,
+    close,
+)
 
 
 def _draw(random: np.random.Generator, ranks: int) -> PerRank:
-    return [{"number": random.normal(size=3).astype(np.float32)} for _ in range(ranks)]
+    sizes = {"number": 3, "bulk/number": BALLAST}
+    return [
+        {name: random.normal(size=size).astype(np.float32) for name, size in sizes.items()}
+        for _ in range(ranks)
+    ]
 
 
-def _total(inputs: PerRank) -> Array:
-    total: Array = np.sum([mine["number"].astype(np.float64) for mine in inputs], axis=0)
+def _total(inputs: PerRank, name: str = "number") -> Array:
+    total: Array = np.sum([mine[name].astype(np.float64) for mine in inputs], axis=0)
     return total
 
 
 def _sum(inputs: PerRank) -> PerRank:
-    return [{"result": _total(inputs)} for _ in inputs]
+    total = {"result": _total(inputs), "bulk/result": _total(inputs, "bulk/number")}
+    return [total for _ in inputs]
 
 
 def _argument(inputs: PerRank) -> PerRank:
@@ -68,6 +83,7 @@ EXERCISE = Exercise(
     minutes=5,
     ranks=3,
     draw=_draw,
+    moves=lambda ranks: all_reduced(BALLAST, ranks),
     checks=(
         Check(
             id="sum",

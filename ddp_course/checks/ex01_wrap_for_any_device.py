@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ddp_course.checks.agreed import CPU
+from ddp_course.checks.agreed import BALLAST, CPU
 from ddp_course.checks.manifest import (
     Check,
     Exercise,
@@ -13,6 +13,7 @@ from ddp_course.checks.manifest import (
     Tensors,
     Tiers,
     all_close,
+    all_reduced,
     close,
 )
 
@@ -109,6 +110,7 @@ EXERCISE = Exercise(
     minutes=10,
     ranks=3,
     draw=_draw,
+    moves=lambda ranks: all_reduced(BALLAST, ranks),
     checks=(
         Check(
             id="here",

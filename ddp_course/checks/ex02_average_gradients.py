@@ -5,9 +5,20 @@ from __future__ import annotations
 import numpy as np
 
 from ddp_course.checks.evidence import Array
-from ddp_course.checks.manifest import Check, Exercise, Mistake, PerRank, Tiers, all_close, close
+from ddp_course.checks.manifest import (
+    Check,
+    Exercise,
+    Mistake,
+    PerRank,
+    Tiers,
+    all_close,
+    all_reduced,
+    close,
+)
 
-SHAPES = {"0.weight": (3, 4), "0.bias": (3,), "1.weight": (2, 3), "1.bias": (2,)}
+SHAPES = {
+    "0.weight": (3, 4), "0.bias": (3,), "1.weight": (2, 3), "1.bias": (2,), "2.weight": (128, 128)
+}  # fmt: skip
 FROZEN = "1.bias"  # has no gradient
 TRAINED = [name for name in SHAPES if name != FROZEN]
 
@@ -105,6 +116,7 @@ EXERCISE = Exercise(
     minutes=10,
     ranks=3,
     draw=_draw,
+    moves=lambda ranks: all_reduced(128 * 128, ranks),
     checks=(
         Check(
             id="mean",

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ddp_course.checks.agreed import MESSAGE, ROUNDS
 from ddp_course.checks.evidence import Array
 from ddp_course.checks.manifest import Check, Exercise, Mistake, PerRank, Tensors, Tiers, all_close
 
@@ -18,6 +19,7 @@ def _draw(random: np.random.Generator, ranks: int) -> PerRank:
     weight = {"weight": random.normal(size=FEATURES).astype(np.float32)}
     return [
         weight
+        | {"rounds/count": random.integers(1, 6, size=ROUNDS)}
         | {
             f"{case}/{name}": random.normal(size=shape).astype(np.float32)
             for case in CASES
@@ -58,7 +60,12 @@ def _right(rank: int, counts: list[int]) -> float:
 
 
 def _uneven(inputs: PerRank) -> PerRank:
-    return _gradient(inputs, "uneven", _right)
+    counts = np.stack([mine["rounds/count"] for mine in inputs])  # (ranks, rounds)
+    values = counts * len(inputs) / counts.sum(axis=0)
+    return [
+        one | {"rounds/loss": mine}
+        for one, mine in zip(_gradient(inputs, "uneven", _right), values, strict=True)
+    ]
 
 
 def _empty(inputs: PerRank) -> PerRank:
@@ -89,6 +96,7 @@ EXERCISE = Exercise(
     minutes=10,
     ranks=3,
     draw=_draw,
+    moves=lambda ranks: ROUNDS * MESSAGE * 2 * (ranks - 1),
     checks=(
         Check(
             id="uneven",

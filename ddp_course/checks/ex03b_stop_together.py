@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ddp_course.checks.agreed import MESSAGE, ROUNDS
 from ddp_course.checks.evidence import Array
 from ddp_course.checks.manifest import Check, Exercise, Mistake, PerRank, Tiers, all_close
 
-CASES = ("some", "none")  # rounds in which at least one rank wants to stop, and in which none does
+CASES = ("some", "none", "rounds")  # "none": no rank wants to stop; in the others at least one does
 
 
 def _draw(random: np.random.Generator, ranks: int) -> PerRank:
@@ -20,8 +21,10 @@ def _draw(random: np.random.Generator, ranks: int) -> PerRank:
     alone = np.eye(ranks)
     some = random.permutation(np.concatenate([alone, 1 - alone, np.ones((1, ranks))]))
     none = np.zeros((2, ranks))
+    more = random.permuted(random.integers(0, 2, (ROUNDS, ranks)) | (np.eye(1, ranks) > 0), axis=1)
+    wishes = {"some/wish": some, "none/wish": none, "rounds/wish": more}
     return [
-        {"some/wish": some[:, rank].astype(np.int64), "none/wish": none[:, rank].astype(np.int64)}
+        {name: array[:, rank].astype(np.int64) for name, array in wishes.items()}
         for rank in range(ranks)
     ]
 
@@ -42,9 +45,9 @@ def _any(wishes: Array) -> Array:
     return reduced
 
 
-def _only(case: str) -> Callable[[PerRank], PerRank]:
-    name = f"{case}/stop"
-    return lambda inputs: [{name: mine[name]} for mine in _answers(inputs, _any)]
+def _only(*cases: str) -> Callable[[PerRank], PerRank]:
+    names = [f"{case}/stop" for case in cases]
+    return lambda inputs: [{name: mine[name] for name in names} for mine in _answers(inputs, _any)]
 
 
 def _all_follow(rule: Callable[[Array], Array]) -> Callable[[PerRank, PerRank], bool]:
@@ -75,13 +78,14 @@ EXERCISE = Exercise(
     minutes=5,
     ranks=3,
     draw=_draw,
+    moves=lambda ranks: ROUNDS * MESSAGE * 2 * (ranks - 1),
     checks=(
         Check(
             id="some",
             title="when any rank wants to stop, all stop",
             why="a rank that leaves alone leaves the others waiting in their next collective",
             points=2,
-            expected=_only("some"),
+            expected=_only("some", "rounds"),
             shown=("some/wish", "some/stop"),
         ),
         Check(

@@ -8,9 +8,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from ddp_course.checks.agreed import LEARNING_RATE, MOMENTUM
+from ddp_course.checks.agreed import LEARNING_RATE, MOMENTUM, SAVED_BALLAST
 from ddp_course.checks.evidence import Array
-from ddp_course.checks.manifest import Check, Exercise, Mistake, PerRank, Tensors, Tiers, all_close
+from ddp_course.checks.manifest import (
+    Check,
+    Exercise,
+    Mistake,
+    PerRank,
+    Tensors,
+    Tiers,
+    all_close,
+    all_reduced,
+)
 
 BATCHES, SIZE, FEATURES = 6, 4, 3
 
@@ -150,6 +159,7 @@ EXERCISE = Exercise(
     minutes=25,
     ranks=3,
     draw=_draw,
+    moves=lambda ranks: BATCHES * all_reduced(SAVED_BALLAST, ranks),
     checks=(
         Check(
             id="steps",

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ddp_course.checks.agreed import BALLAST
 from ddp_course.checks.evidence import Array
 from ddp_course.checks.manifest import Check, Exercise, Mistake, PerRank, Tensors, Tiers, all_close
 
@@ -20,6 +21,7 @@ def _draw(random: np.random.Generator, ranks: int) -> PerRank:
         "weight/0.weight": (WIDTH, WIDTH),
         "weight/0.bias": (WIDTH,),
         **{f"data/{when}": (SAMPLES, WIDTH) for when in WHEN},
+        "data/bulk": (BALLAST // WIDTH, WIDTH),  # a step of its own
     }
     return [
         {name: random.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
@@ -64,7 +66,8 @@ def _both(inputs: PerRank) -> PerRank:
     pairs = zip(_step(inputs, "first"), _step(inputs, "both"), strict=True)
     return [
         _named("both", [one + two for one, two in zip(first, second, strict=True)])
-        for first, second in pairs
+        | _named("bulk", bulk)
+        for (first, second), bulk in zip(pairs, _step(inputs, "bulk"), strict=True)
     ]
 
 
@@ -128,6 +131,7 @@ EXERCISE = Exercise(
     minutes=20,
     ranks=2,
     draw=_draw,
+    moves=lambda ranks: 2 * 4 * (BALLAST // WIDTH * WIDTH),
     checks=(
         Check(
             id="first",

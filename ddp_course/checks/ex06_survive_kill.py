@@ -11,8 +11,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ddp_course.checks.agreed import SAVED_BALLAST
 from ddp_course.checks.evidence import Array
-from ddp_course.checks.manifest import Check, Exercise, Mistake, PerRank, Tiers, all_close
+from ddp_course.checks.manifest import (
+    Check,
+    Exercise,
+    Mistake,
+    PerRank,
+    Tiers,
+    all_close,
+    all_reduced,
+)
 
 STEPS, SAMPLES, FEATURES = 8, 4, 3
 LEARNING_RATE, MOMENTUM = 0.1, 0.9
@@ -112,6 +121,7 @@ EXERCISE = Exercise(
     ranks=3,
     restarts=2,
     draw=_draw,
+    moves=lambda ranks: len(PARTS[-1]) * all_reduced(SAVED_BALLAST, ranks),
     checks=(
         Check(
             id="weights",

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ddp_course.checks.agreed import BALLAST
 from ddp_course.checks.manifest import (
     Check,
     Exercise,
@@ -14,6 +15,7 @@ from ddp_course.checks.manifest import (
     Tensors,
     Tiers,
     all_close,
+    all_reduced,
     close,
 )
 
@@ -171,6 +173,7 @@ EXERCISE = Exercise(
     minutes=15,
     ranks=3,
     draw=_draw,
+    moves=lambda ranks: len(WINDOWS) * all_reduced(BALLAST, ranks),
     checks=(
         Check(
             id="gradient",

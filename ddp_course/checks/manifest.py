@@ -85,6 +85,8 @@ class Exercise:
     calls       the fewest collectives that each rank must start inside the function (the learning
                 mode's witness); None where there is nothing to count
     talks       whether a right answer must communicate: if so, grading asks for bytes as well
+    moves       the fewest bytes that a right answer moves between that many ranks, from the inputs
+                to the last answer, as counted on the network
     given       the lines between the marks of the stub; "" is the usual line, which raises
     """
 
@@ -106,6 +108,7 @@ class Exercise:
     restarts: int = 0  # torchrun's --max-restarts, where the driver kills ranks on purpose
     derive: Callable[[PerRank, PerRank], PerRank] = same
     talks: bool = True
+    moves: Callable[[int], int] = lambda ranks: 0
     given: str = ""
 
     @property
@@ -129,6 +132,12 @@ ERRORS = {
     "Connection closed by peer": "Another rank went away while this one waited for it. Is there "
     "anything in your lines that ends a process?",
 }
+
+
+def all_reduced(numbers: int, ranks: int) -> int:
+    """The fewest bytes by which float32 numbers can be summed on all ranks: each rank but one
+    sends what it has, and gets what comes of it."""
+    return 2 * (ranks - 1) * 4 * numbers
 
 
 def close(got: Array, expected: Array, tolerance: float = 1e-5) -> bool:
