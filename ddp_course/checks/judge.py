@@ -2,71 +2,59 @@
 
 from __future__ import annotations
 
-import ast
 import json
-import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from ddp_course.checks import (
-    ex00_sum_over_ranks,
-    ex01_wrap_for_any_device,
-    ex02_average_gradients,
-    ex03_weight_batches,
-    ex03b_stop_together,
-    ex04_resume_exactly,
-    ex05_hand_over,
-    ex06_survive_kill,
-    ex07_accumulate_without_syncing,
-)
+from ddp_course.checks import live, record
 from ddp_course.checks.evidence import Array
-from ddp_course.checks.manifest import Check, Exercise, all_close, close
+from ddp_course.checks.exercises import EXERCISES as EXERCISES
+from ddp_course.checks.exercises import exercise_file, find
+from ddp_course.checks.files import not_yet
+from ddp_course.checks.manifest import ERRORS, Check, Exercise, PerRank, all_close, close
 from ddp_course.checks.supervisor import Gathered, Observation, Supervisor
 from ddp_course.checks.verdict import Result, Verdict
-from ddp_course.errors import BadArgument
 from ddp_course.launcher import launch
 from ddp_course.views import panel
 
-EXERCISES = {
-    one.name: one
-    for one in (
-        ex00_sum_over_ranks.EXERCISE,
-        ex01_wrap_for_any_device.EXERCISE,
-        ex02_average_gradients.EXERCISE,
-        ex03_weight_batches.EXERCISE,
-        ex03b_stop_together.EXERCISE,
-        ex04_resume_exactly.EXERCISE,
-        ex05_hand_over.EXERCISE,
-        ex06_survive_kill.EXERCISE,
-        ex07_accumulate_without_syncing.EXERCISE,
-    )
-}
-
-ROOT = Path(__file__).parent.parent.parent
 DRIVER = Path(__file__).with_name("driver.py")
-PATIENCE_S = 10.0  # for a function that works in milliseconds; long enough for a busy machine
-_LIMIT_S = 90.0
+PATIENCE_S = 5.0  # without any progress, for a function that works in milliseconds
+_LIMIT_S = (
+    240.0  # for the job; a collective's own time-out, half of it, is longer than any patience
+)
+_LEAVE_S = 5.0  # for the ranks to leave when all have answered; a thread of the learner's may stay
+
+# What a rank says when another one has gone or does not answer.
+_CONSEQUENCES = (
+    "Connection closed by peer",
+    "Connection reset by peer",
+    "Broken pipe",
+    "Timed out waiting",
+    "Socket closed",
+)
+_COMPARE = "Compare the columns: what would turn one into the other?"
+_TERMINATED = -15  # torchrun ends the others so when one rank has gone
 
 
-def judge(name: str) -> Verdict:
-    """The verdict on exercise `name`, from one run of the learner's file."""
-    if name not in EXERCISES:
-        raise BadArgument(
-            f"There is no exercise {name!r}.",
-            action="choose one of " + ", ".join(sorted(EXERCISES)),
-        )
-    exercise = EXERCISES[name]
+def judge(name: str, *, tell: Callable[[list[Observation]], None] | None = None) -> Verdict:
+    """The verdict on exercise `name`, from one run of the learner's file.
+
+    tell   called with what each rank does, while they do it
+    """
+    exercise = find(name)
     path = exercise_file(exercise)
     reason = not_yet(path, exercise.function)
     if reason:
         return _verdict(exercise, path, _all(exercise, "ungradable", message=reason))
     for _ in range(2):  # what is our fault is tried once more
-        gathered, folder = _run(exercise, path)
+        gathered, folder = _run(exercise, path, tell)
         results = assess(exercise, gathered)
         if results[0].status != "infra":
             break
@@ -76,39 +64,18 @@ def judge(name: str) -> Verdict:
     return verdict
 
 
-def exercise_file(exercise: Exercise) -> Path:
-    """Where the learner's answer is: `exercises/`, or what DDP_COURSE_EXERCISES names."""
-    return ROOT / os.environ.get("DDP_COURSE_EXERCISES", "exercises") / f"{exercise.stem}.py"
+def check(exercise: str) -> Verdict:
+    """Judge it, show meanwhile what the ranks do, and remember the result."""
+    one = find(exercise)
+    with live.shown(one.name) as tell:
+        verdict = judge(one.name, tell=tell)
+    problem = record.note(verdict)
+    return replace(verdict, note=f"{verdict.note}\n{problem}") if problem else verdict
 
 
-def not_yet(path: Path, function: str) -> str:
-    """Why there is nothing to run yet, or "": file missing, not Python, or untouched."""
-    try:
-        tree = ast.parse(path.read_bytes(), filename=path.name)
-    except OSError:
-        return f"{path} is not there. Restore it with: git checkout -- {path}"
-    except (SyntaxError, ValueError) as error:
-        return f"Python cannot read the file: {error}. Repair that first."
-    found = next(
-        (n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == function), None
-    )
-    if found is None:
-        return f"The file no longer defines {function}(). Bring the name back: the check calls it."
-    if all(_is_placeholder(statement) for statement in found.body):
-        return f"{function}() is still to be written: open {path.name} and replace the TODO."
-    return ""
-
-
-def _is_placeholder(statement: ast.stmt) -> bool:
-    if isinstance(statement, ast.Raise):
-        raised = statement.exc.func if isinstance(statement.exc, ast.Call) else statement.exc
-        return isinstance(raised, ast.Name) and raised.id == "NotImplementedError"
-    return isinstance(statement, ast.Pass) or (
-        isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
-    )
-
-
-def _run(exercise: Exercise, path: Path) -> tuple[Gathered, Path]:
+def _run(
+    exercise: Exercise, path: Path, tell: Callable[[list[Observation]], None] | None
+) -> tuple[Gathered, Path]:
     with Supervisor(exercise.ranks, exercise.draw, restarts=exercise.restarts) as supervisor:
         with panel.hidden():
             run = launch(
@@ -123,17 +90,22 @@ def _run(exercise: Exercise, path: Path) -> tuple[Gathered, Path]:
                 exercise=exercise.name,
             )
         try:
-            gathered = supervisor.gather(run, patience_s=PATIENCE_S)
-            if not all(one.answered for one in gathered.observations):
+            gathered = supervisor.gather(run, patience_s=PATIENCE_S, tell=tell)
+            if not all(one.answered for one in gathered.observations) or not run._finished.wait(
+                _LEAVE_S
+            ):
                 run.stop()
         except BaseException:
             run.stop()
+            run._finished.wait(_LEAVE_S)
             raise
         run.wait()
+    for one in gathered.observations:
+        one.followed = one.state == "gone" and run.exit_codes.get(one.rank) == _TERMINATED
     return gathered, run.folder
 
 
-def assess(exercise: Exercise, gathered: Gathered) -> tuple[Result, ...]:
+def assess(exercise: Exercise, gathered: Gathered, witnesses: Any = None) -> tuple[Result, ...]:
     """Evidence against the oracle. Points come from the manifest and only with evidence."""
     seen = gathered.observations
     if not gathered.began:
@@ -141,17 +113,24 @@ def assess(exercise: Exercise, gathered: Gathered) -> tuple[Result, ...]:
     if gathered.stopped:
         return _first(exercise, "error", message=gathered.stopped)
     broken = sorted(
-        (one for one in seen if one.state in ("raised", "gone", "malformed")), key=_place
+        (one for one in seen if one.state in ("raised", "gone", "malformed")), key=_order
     )
-    if broken:
+    hangs = any(one.state in ("importing", "computing") for one in seen)
+    if broken and not (hangs and _follows(broken[0])):
         return _failed_rank(exercise, seen, broken[0])
     if not all(one.state == "returned" for one in seen):
         return _first(exercise, "timeout", **_hang(exercise, gathered))
     return _compared(exercise, gathered)
 
 
-def _place(one: Observation) -> int:
-    return one.place
+def _order(one: Observation) -> tuple[bool, float, int]:
+    """The first at fault comes first: causes before consequences, then by the ranks' clock."""
+    return _follows(one), one.t, one.place
+
+
+def _follows(one: Observation) -> bool:
+    """Whether this rank's end is what another one's end, or absence, brings about."""
+    return one.followed or any(words in one.error for words in _CONSEQUENCES)
 
 
 def _failed_rank(
@@ -164,16 +143,30 @@ def _failed_rank(
         "gone": f"Rank {first.rank} left without an answer (os._exit, or a crash).",
         "malformed": f"What rank {first.rank} returned cannot be judged: {first.error}.",
     }[first.state]
-    known = (hint for fragment, hint in exercise.errors.items() if fragment in first.error)
+    errors = {**exercise.errors, **ERRORS}
+    known = (hint for fragment, hint in errors.items() if fragment in first.error)
     return _first(
         exercise,
         "error",
         message=said,
         hint=next(known, ""),
         traceback=first.traceback,
-        head=("rank", "what it did"),
-        rows=tuple((str(one.rank), _did(one)) for one in seen),
+        **_table_of_acts(seen),
     )
+
+
+def _table_of_acts(seen: list[Observation]) -> dict[str, Any]:
+    """What each rank did, one beside the other."""
+    head, rows = ["rank", "what it did"], [[str(one.rank), _did(one)] for one in seen]
+    columns = {
+        "where": [one.line if not one.answered else "" for one in seen],
+        "collectives": ["" if one.calls is None else str(one.calls) for one in seen],
+    }
+    for name, cells in columns.items():
+        if any(cells):
+            head.append(name)
+            rows = [[*row, cell] for row, cell in zip(rows, cells, strict=True)]
+    return {"head": tuple(head), "rows": tuple(map(tuple, rows))}
 
 
 def _did(one: Observation) -> str:
@@ -203,54 +196,88 @@ def _hang(exercise: Exercise, gathered: Gathered) -> dict[str, object]:
     state = next((state for state in what if any(one.state == state for one in seen)), "")
     waiting = [str(one.rank) for one in seen if one.state == state or (not state and _late(one))]
     names = f"rank {waiting[0]}" if len(waiting) == 1 else f"ranks {', '.join(waiting)}"
-    return {
+    busy = [str(one.rank) for one in seen if one.busy]
+    said = {
         "message": f"After {gathered.waited_s:.0f} s {names} "
         f"{what.get(state, 'had not come back after the restart')}.",
-        "mistake": "not every rank makes the same calls" if state == "computing" else "",
+        **_table_of_acts(seen),
+    }
+    if busy:
+        return said | {
+            "mistake": "a loop without end",
+            "hint": f"Rank {busy[0]} was not waiting but computing all the time. Which condition "
+            "ends the loop that it is in?",
+        }
+    if state == "importing":
+        return said | {
+            "hint": "Importing your file must not wait: call nothing outside a function."
+        }
+    return said | {
+        "mistake": "not every rank makes the same calls" if state else "",
         "hint": exercise.hang_hint,
-        "head": ("rank", "what it did"),
-        "rows": tuple((str(one.rank), _did(one)) for one in seen),
     }
 
 
 def _compared(exercise: Exercise, gathered: Gathered) -> tuple[Result, ...]:
-    inputs, outputs = gathered.inputs, [one.outputs for one in gathered.observations]
+    inputs = gathered.inputs
+    outputs = exercise.derive(inputs, [one.outputs for one in gathered.observations])
     passed: set[str] = set()
     results: list[Result] = []
     for check in exercise.checks:
         if not passed.issuperset(check.depends):
             results.append(_result(check, "blocked"))
-            continue
-        if all_close(outputs, check.expected(inputs), exercise.tolerance):
+        elif not all_close(outputs, check.expected(inputs), check.tolerance):
+            results.append(_wrong(exercise, check, inputs, outputs))
+        elif silent := _silent(exercise, gathered):
+            results.append(_result(check, "fail", **silent))
+        else:
             passed.add(check.id)
             results.append(_result(check, "pass"))
-            continue
-        mistake = next((m for m in exercise.mistakes if m.recognise(inputs, outputs)), None)
-        head, rows = _table(check, gathered, exercise.tolerance)
-        results.append(
-            _result(
-                check,
-                "fail",
-                message="What each rank had, what it has now, and what one process with all the "
-                "data gets:",
-                mistake=mistake.name if mistake else "",
-                hint=mistake.hint
-                if mistake
-                else "Compare the columns: what would turn one into the other?",
-                head=head,
-                rows=rows,
-            )
-        )
     return tuple(results)
 
 
+def _wrong(exercise: Exercise, check: Check, inputs: PerRank, outputs: PerRank) -> Result:
+    mistake = next((m for m in exercise.mistakes if m.recognise(inputs, outputs)), None)
+    head, rows = _table(check, inputs, outputs)
+    return _result(
+        check,
+        "fail",
+        message="What each rank had, what it has now, and what one process with all the data gets:",
+        mistake=mistake.name if mistake else "",
+        hint=mistake.hint
+        if mistake
+        else "Compare the columns: what would turn one into the other?",
+        head=head,
+        rows=rows,
+    )
+
+
+def _silent(exercise: Exercise, gathered: Gathered) -> dict[str, Any]:
+    """What to say of right values without the collectives that they need; {} if all were seen."""
+    if exercise.calls is None:
+        return {}
+    fewest, seen = exercise.calls(gathered.inputs), gathered.observations
+    if all(one.calls is None or one.calls >= fewest for one in seen):
+        return {}
+    return {
+        "message": f"The values are right, but a rank that communicates starts at least {fewest} "
+        f"collective{'s' * (fewest > 1)} here, and not every rank did:",
+        "mistake": "no collective",
+        "hint": "The ranks must tell each other by torch.distributed, and by nothing else.",
+        "head": ("rank", "collectives started", ""),
+        "rows": tuple(
+            (str(one.rank), str(one.calls), "✓" if (one.calls or 0) >= fewest else "✗")
+            for one in seen
+        ),
+    }
+
+
 def _table(
-    check: Check, gathered: Gathered, tolerance: float
+    check: Check, inputs: PerRank, outputs: PerRank
 ) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
     """One element of every rank, at the place of the first divergence."""
     had, got = check.shown
-    wanted = check.expected(gathered.inputs)
-    outputs = [one.outputs for one in gathered.observations]
+    wanted, tolerance = check.expected(inputs), check.tolerance
     if all_close([{got: o[got]} if got in o else {} for o in outputs],
                  [{got: w[got]} for w in wanted], tolerance):  # fmt: skip
         had = got = next(
@@ -260,7 +287,7 @@ def _table(
     at = _first_difference([(o.get(got), w[got]) for o, w in zip(outputs, wanted, strict=True)])
     place = f"[{', '.join(map(str, at))}]" if at else ""
     rows = []
-    for rank, (mine, now, want) in enumerate(zip(gathered.inputs, outputs, wanted, strict=True)):
+    for rank, (mine, now, want) in enumerate(zip(inputs, outputs, wanted, strict=True)):
         right = got in now and close(now[got], want[got], tolerance)
         cells = (_cell(mine.get(had), at), _cell(now.get(got), at), _cell(want[got], at))
         rows.append((str(rank), *cells, "✓" if right else "✗"))

@@ -8,9 +8,15 @@
          | {"event": "raised", "error": …, "traceback": …}
     rank ← {"event": "leave"}                         when all have answered or time is up
 
+    rank ← {"event": "where"}                         at any time in between, and its answer:
+    rank → {"event": "at", "calls": …, "cpu_s": …, "line": …}
+
 Over a Unix socket in a private folder. The inputs do not exist before every rank has imported the
 learner's file, and no rank is sent another's, so right answers need real communication. Every rank
 has its connection before any of them runs the learner's code, so nobody can come in its place.
+
+A rank hangs when it answers several times in a row that nothing has moved: no collective started,
+no processor time used. On a busy machine the answers come later, and so does the judgement.
 
 With `restarts`, the driver may kill a rank on purpose. torchrun then starts all of them again; they
 come back under the next attempt, get the same inputs, and only the last attempt is evidence.
@@ -35,7 +41,11 @@ import numpy as np
 from ddp_course.checks.evidence import SOCKET, Malformed, Message, pack, split, unpack
 from ddp_course.checks.manifest import PerRank, Tensors
 
-_AFTER_AN_ERROR_S = 1.5  # the other ranks may be about to raise too, or wait for the one that did
+_STILL = 10  # answers without progress, one each tenth of the patience: this rank waits in vain
+_STILL_AFTER_AN_ERROR = 4  # the others may be about to raise too, or wait for the one that did
+_ASK_S = 0.2  # how often a rank is asked at least then
+_IDLE_S = 0.001  # of processor time: less is no progress
+_BUSY, _LIMIT = 2, 12  # how often the patience fits into processor time, and into all the time
 
 
 class Job(Protocol):
@@ -60,6 +70,15 @@ class Observation:
     error: str = ""  # "Type: text"
     traceback: str = ""
     place: int = 0  # 1 for the first rank that answered
+    t: float = 0.0  # when it answered, by the clock that all ranks share
+    calls: int | None = None  # collectives started inside the learner's function; None: not counted
+    cpu_s: float = -1.0  # processor time of its main thread
+    line: str = ""  # where it was in the learner's file when it was last asked
+    still: int = 0  # answers in a row without progress
+    followed: bool = False  # ended by torchrun because another rank had gone
+    busy: bool = False  # whether it was computing when the patience ended, and not waiting
+    asked_at: float = 0.0
+    asked: bool = False
 
     @property
     def answered(self) -> bool:
@@ -134,32 +153,81 @@ class Supervisor:
     def env(self) -> dict[str, str]:
         return {SOCKET: str(self._folder / "s")}
 
-    def gather(self, run: Job, *, patience_s: float) -> Gathered:
-        """Serve the ranks until all have answered, the job is over, or `patience_s` after the
-        inputs were handed out."""
-        deadline: float | None = None
+    @property
+    def began(self) -> bool:
+        """Whether the learner's code has been let run."""
+        return self._began
+
+    def gather(
+        self,
+        run: Job,
+        *,
+        patience_s: float,
+        tell: Callable[[list[Observation]], None] | None = None,
+    ) -> Gathered:
+        """Serve the ranks until all have answered, the job is over, or those that have not answered
+        have been without progress for `patience_s`.
+
+        tell   called with all ranks after each round; it looks, and keeps nothing
+        """
         while self._awaits_restart() or not all(one.answered for one in self._seen):
             over = run.done  # asked before listening, so that what came last is still heard
             for key, _ in self._selector.select(0.05):
                 self._hear(key.data) if key.data else self._accept()
+            if tell:
+                tell(self._seen)
             if self._awaits_restart() and not over:
-                deadline = None  # the launch has a limit of its own
-                continue
+                continue  # the launch has a limit of its own
             if all(one.state == "here" for one in self._seen):
                 self._let_load()
-            if deadline is None and self._ready():
+            if self._ready():
                 self._hand_out()
-                deadline = time.monotonic() + patience_s
-            if deadline is not None and any(one.state == "raised" for one in self._seen):
-                deadline = min(deadline, time.monotonic() + _AFTER_AN_ERROR_S)
-            if over or (deadline is not None and time.monotonic() > deadline):
+            if over or self._is_stuck(patience_s):
                 break
-            if deadline is None and any(one.answered for one in self._seen):
-                deadline = time.monotonic() + _AFTER_AN_ERROR_S  # a file that cannot be imported
+            self._ask(patience_s)
+        for one in self._active():
+            one.busy = one.still < _STILL_AFTER_AN_ERROR
         for link in self._links.values():
             self._send(link, Message({"event": "leave"}))
         waited_s = time.monotonic() - self._since
         return Gathered(self._inputs, self._seen, self._began, self._bytes_moved, waited_s=waited_s)
+
+    def _active(self) -> list[Observation]:
+        """The ranks that run the learner's code."""
+        return [one for one in self._seen if one.state in ("importing", "computing")]
+
+    def _broken(self) -> bool:
+        return any(one.state in ("raised", "malformed", "gone") for one in self._seen)
+
+    def _is_stuck(self, patience_s: float) -> bool:
+        active = self._active()
+        if not active:  # nobody is left to wait for, if one has failed; else they still start
+            return self._broken() and not any(one.state in ("absent", "here") for one in self._seen)
+        if time.monotonic() > self._since + _LIMIT * patience_s:
+            return True
+        enough = _STILL_AFTER_AN_ERROR if self._broken() else _STILL
+        return all(one.still >= enough or one.cpu_s > _BUSY * patience_s for one in active)
+
+    def _ask(self, patience_s: float) -> None:
+        pause_s = patience_s / _STILL
+        if self._broken():
+            pause_s = min(pause_s, _ASK_S)
+        now = time.monotonic()
+        for one in self._active():
+            if not one.asked and now >= one.asked_at + pause_s and one.rank in self._links:
+                one.asked, one.asked_at = True, now
+                self._send(self._links[one.rank], Message({"event": "where"}))
+
+    def _note_place(self, seen: Observation, fields: dict[str, Any]) -> None:
+        """What a rank says when it is asked where it is; an answer too late says nothing."""
+        calls, cpu_s = _count(fields.get("calls")), fields.get("cpu_s")
+        if type(cpu_s) is not float or not 0 <= cpu_s < 1e9:
+            raise Malformed(f"a processor time of {cpu_s!r}")
+        if not seen.asked or seen.answered:
+            return
+        moved = calls != seen.calls or cpu_s > seen.cpu_s + _IDLE_S
+        seen.asked, seen.still = False, 0 if moved else seen.still + 1
+        seen.calls, seen.cpu_s, seen.line = calls, cpu_s, plain(fields.get("line"), 200)
 
     def _awaits_restart(self) -> bool:
         """Whether a rank is gone and torchrun will start all of them again."""
@@ -187,6 +255,7 @@ class Supervisor:
         self._bytes_before = self._read_meter() or 0
         for rank, mine in enumerate(self._inputs):
             self._seen[rank].state = "computing"
+            self._seen[rank].still, self._seen[rank].cpu_s = 0, -1.0
             self._send(self._links[rank], Message({"event": "inputs"}, mine))
 
     def _send(self, link: _Link, message: Message) -> None:
@@ -241,13 +310,15 @@ class Supervisor:
             seen.state = "here"
         elif event == "loaded" and seen.state == "importing":
             seen.state = "loading"
+        elif event == "at":
+            self._note_place(seen, message.fields)
         elif event == "raised" and not seen.answered:
-            seen.error = str(message.fields.get("error", ""))[:2000]
-            seen.traceback = str(message.fields.get("traceback", ""))[:20_000]
-            self._answer(seen, "raised")
+            seen.error = plain(message.fields.get("error"), 2000)
+            seen.traceback = plain(message.fields.get("traceback"), 20_000)
+            self._answer(seen, "raised", message.fields.get("t"))
         elif event == "returned" and seen.state == "computing":
-            seen.outputs = message.tensors
-            self._answer(seen, "returned")
+            seen.outputs, seen.calls = message.tensors, _count(message.fields.get("calls"))
+            self._answer(seen, "returned", message.fields.get("t"))
             if all(one.state == "returned" for one in self._seen):
                 after = self._read_meter()
                 self._bytes_moved = None if after is None else after - self._bytes_before
@@ -269,6 +340,19 @@ class Supervisor:
             return self._meter() if self._meter else None
         return None
 
-    def _answer(self, seen: Observation, state: str) -> None:
+    def _answer(self, seen: Observation, state: str, t: Any = None) -> None:
         seen.state = state
         seen.place = 1 + max(one.place for one in self._seen)
+        seen.t = t if type(t) is float and 0 < t < time.monotonic() else time.monotonic()
+
+
+def plain(text: Any, limit: int) -> str:
+    """Text of a learner's rank, without what could move a terminal's cursor, and not too long."""
+    kept = "".join(c for c in str(text or "")[: 2 * limit] if c.isprintable() or c in "\n\t")
+    return kept[:limit]
+
+
+def _count(calls: Any) -> int | None:
+    if calls is not None and (type(calls) is not int or not 0 <= calls < 1e9):
+        raise Malformed(f"a count of {calls!r}")
+    return calls
