@@ -88,7 +88,7 @@ class Knob:
 
     def _mistyped(self, value: Any) -> BadArgument:
         return BadArgument(
-            f"The knob {self.name!r} cannot be {_shown(value)} (a {type(value).__name__}).",
+            f"The knob {self.name!r} cannot be {shown(value)} (a {type(value).__name__}).",
             action=f"give it as {self}",
         )
 
@@ -99,7 +99,7 @@ def find_job(job: str | Path) -> Path:
     Raises BadArgument, naming the jobs that there are.
     """
     if not isinstance(job, str | Path) or not str(job).strip() or "\0" in str(job):
-        raise BadArgument(f"A job is a name or a path to a .py file, not {_shown(job)}.")
+        raise BadArgument(f"A job is a name or a path to a .py file, not {shown(job)}.")
     text = str(job)
     if text.endswith(".py") or "/" in text or isinstance(job, Path):
         path = Path(os.path.expanduser(text))
@@ -107,7 +107,7 @@ def find_job(job: str | Path) -> Path:
             return path.resolve()
         kind = "not a Python file (.py)" if _is_file(path) else "not there"
         raise BadArgument(
-            f"{_shown(str(path))} is {kind}.",
+            f"{shown(str(path))} is {kind}.",
             cause="" if path.is_absolute() else f"the path is relative to {_here()}",
             action="check the path, or give the name of a job, without .py",
         )
@@ -120,7 +120,7 @@ def find_job(job: str | Path) -> Path:
     if _is_file(Path(f"{text}.py")):
         close = [f"{text}.py"]  # a file is launched by its path
     raise BadArgument(
-        f"There is no job {_shown(text)}.",
+        f"There is no job {shown(text)}.",
         cause=f"did you mean {close[0]!r}?" if close else "",
         action="" if close else "choose one of " + ", ".join(known),
     )
@@ -237,7 +237,7 @@ def _is_file(path: Path) -> bool:
         return False
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
     """repr, short enough for a message."""
     try:
         text = repr(value)

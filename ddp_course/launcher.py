@@ -121,6 +121,7 @@ class _Plan:
         self, job: str | Path, ranks: int, nodes: int, trace: bool, limit_s: float, restarts: int,
         warm: bool, env: Mapping[str, str], argv: Sequence[str], knobs: Mapping[str, Any],
     ) -> None:  # fmt: skip
+        _check_switches(trace=trace, warm=warm)
         self.warm = warm and warm_start.available()
         _check_whole("nodes", nodes, 1, MAX_NODES)
         _check_whole("ranks", ranks, 1, MAX_RANKS // nodes)
@@ -538,15 +539,25 @@ def _say(text: str) -> None:
 def _check_whole(name: str, value: Any, low: int, high: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
         raise BadArgument(
-            f"{name} cannot be {value!r}.", action=f"give a whole number from {low} to {high}"
+            f"{name} cannot be {catalogue.shown(value)}.",
+            action=f"give a whole number from {low} to {high}",
         )
+
+
+def _check_switches(**switches: Any) -> None:
+    for name, value in switches.items():
+        if not isinstance(value, bool):
+            raise BadArgument(
+                f"{name} cannot be {catalogue.shown(value)}.", action="give True or False"
+            )
 
 
 def _check_seconds(limit_s: Any) -> None:
     number = isinstance(limit_s, int | float) and not isinstance(limit_s, bool)
     if not number or not 0 < limit_s <= 86400:
         raise BadArgument(
-            f"limit_s cannot be {limit_s!r}.", action="give seconds, above 0 and up to 86400"
+            f"limit_s cannot be {catalogue.shown(limit_s)}.",
+            action="give seconds, above 0 and up to 86400",
         )
 
 
@@ -557,7 +568,8 @@ def _check_env(env: Any) -> None:
         for name, value in env.items()
     ):  # fmt: skip
         raise BadArgument(
-            f"env cannot be {env!r}.", action="give names and values as text: env={'NAME': 'value'}"
+            f"env cannot be {catalogue.shown(env)}.",
+            action="give names and values as text: env={'NAME': 'value'}",
         )
 
 
@@ -566,7 +578,8 @@ def _check_words(argv: Any) -> None:
         isinstance(word, str) and _can_be_passed(word) for word in argv
     ):
         raise BadArgument(
-            f"argv cannot be {argv!r}.", action="give a list of words: argv=['data/', '-n', '5']"
+            f"argv cannot be {catalogue.shown(argv)}.",
+            action="give a list of words: argv=['data/', '-n', '5']",
         )
 
 
