@@ -7,6 +7,7 @@ import os
 import re
 from pathlib import Path
 
+from ddp_course import catalogue
 from ddp_course.checks import (
     ex00_sum_over_ranks,
     ex01_wrap_for_any_device,
@@ -49,7 +50,8 @@ def find(name: str) -> Exercise:
             return exercise
     nearest = _nearest(asked.lower())
     raise BadArgument(
-        f"There is no exercise {str(name)[:60]!r}." + (f" Did you mean {nearest}?" * bool(nearest)),
+        f"There is no exercise {catalogue.shown(name)}."
+        + (f" Did you mean {nearest}?" * bool(nearest)),
         action="choose one of " + ", ".join(EXERCISES),
     )
 
