@@ -9,7 +9,6 @@ import argparse
 import contextlib
 import importlib.util
 import io
-import json
 import linecache
 import os
 import queue
@@ -92,7 +91,7 @@ class Channel:
 
 
 class Counted:
-    """The learner's function, with a count of the collectives that are started inside it."""
+    """The learner's function, with a count of the collectives, sends and receives inside it."""
 
     def __init__(self, function: Function, module: str) -> None:
         self._function, self._before = function, -1  # -1: not inside
@@ -108,17 +107,16 @@ class Counted:
 
     @property
     def calls(self) -> int | None:
-        """None: this backend's collectives are not recorded."""
+        """None: this backend does not count all of them."""
         if dist.get_backend() != "gloo":
             return None
         return self._done + (_started() - self._before if self._before >= 0 else 0)
 
 
 def _started() -> int:
-    """How many collectives this process has started, by torch's flight recorder."""
-    recorded = json.loads(torch._C._distributed_c10d._dump_fr_trace_json(True, False))  # type: ignore[attr-defined]
-    entries = recorded.get("entries") or [{"record_id": -1}]
-    return int(entries[-1]["record_id"]) + 1
+    """How many collectives, sends and receives this process has started, by its groups' numbers."""
+    groups = dist.distributed_c10d._world.pg_map
+    return sum(group._get_sequence_number_for_group() for group in groups)
 
 
 def _where(path: str, main_thread: int) -> dict[str, Any]:

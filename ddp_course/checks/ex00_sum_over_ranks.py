@@ -154,7 +154,7 @@ EXERCISE = Exercise(
     },
     hang_hint="A collective returns only when every rank has called it, the same one and as often. "
     "Is there an `if rank == …` around yours?",
-    calls=lambda inputs: 1,
+    calls=lambda inputs: 2,
     tiers=Tiers(
         question="After your function, which tensor holds the sum, and which one still belongs to "
         "the caller?",

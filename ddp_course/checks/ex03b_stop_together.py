@@ -148,7 +148,7 @@ EXERCISE = Exercise(
     },
     hang_hint="All ranks must call the collective in every step, whether they want to stop or not. "
     "Is there an `if wish` around yours?",
-    calls=lambda inputs: len(inputs[0]["some/wish"]) + len(inputs[0]["none/wish"]),
+    calls=lambda inputs: sum(len(inputs[0][f"{case}/wish"]) for case in CASES),
     tiers=Tiers(
         question="What can all ranks compute from all wishes, so that one True is enough?",
         api="torch.tensor(float(wish), device=device); dist.all_reduce(tensor, "

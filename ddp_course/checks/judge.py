@@ -261,7 +261,7 @@ def _silent(exercise: Exercise, gathered: Gathered) -> dict[str, Any]:
         return {}
     return {
         "message": f"The values are right, but a rank that communicates starts at least {fewest} "
-        f"collective{'s' * (fewest > 1)} here, and not every rank did:",
+        "collectives (or sends and receives) here, and not every rank did:",
         "mistake": "no collective",
         "hint": "The ranks must tell each other by torch.distributed, and by nothing else.",
         "head": ("rank", "collectives started", ""),

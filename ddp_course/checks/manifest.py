@@ -82,8 +82,8 @@ class Exercise:
     difficulty  "easy", "medium" or "hard"
     minutes     that a learner may need
     derive      turns the ranks' outputs into what checks, mistakes and tables speak of
-    calls       the fewest collectives that each rank must start inside the function (the learning
-                mode's witness); None where there is nothing to count
+    calls       the fewest collectives, sends and receives that each rank must start inside the
+                function (the learning mode's witness); None where nobody needs to communicate
     talks       whether a right answer must communicate: if so, grading asks for bytes as well
     moves       the fewest bytes that a right answer moves between that many ranks, from the inputs
                 to the last answer, as counted on the network
