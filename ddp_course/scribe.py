@@ -41,6 +41,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 VERSION = 1
+ANY_RANK = -1  # the peer of a receive from whoever sends
 KEEP = 500  # entries that are written, the last ones
 _KEEP_SIZES = 64  # of one entry's tensors
 _KEEP_FRAMES = 60  # of a stack, the inner ones
@@ -84,7 +85,7 @@ class _Scribe:
         self._pid, self._cwd, self._leaves_by_exit = os.getpid(), os.getcwd(), leaves_by_exit
         self._lock = threading.RLock()
         self._noted: collections.deque[dict[str, Any]] = collections.deque(maxlen=2000)
-        self._noted_count = 0
+        self._numbers: collections.Counter[tuple[Any, ...]] = collections.Counter()
         self._end: dict[str, Any] = {}  # why, t, stack and exception of an end that began before
         self._own: dict[str, bool] = {}  # whether a file is the learner's
         self._exit: Callable[[int], Any] = os._exit
@@ -219,16 +220,21 @@ class _Scribe:
 
     def _note(self, name: str, group: Any, args: tuple[Any, ...]) -> None:
         with contextlib.suppress(Exception):
-            barrier = name == "monitored_barrier"
-            self._noted_count += 1
+            tensors: Sequence[Any] = () if name == "monitored_barrier" else args[0]
+            peer = args[1] if name in ("send", "recv") else ANY_RANK
+            op = name.removesuffix("_anysource")
+            tag = args[-1] if tensors else 0
+            key = op, group.group_name, peer, tag
+            self._numbers[key] += 1
             self._noted.append(
                 {
+                    "n": self._numbers[key] if tensors else 0,
                     "t": time.time(),
-                    "op": name.partition("_")[0] if not barrier else name,
+                    "op": op,
                     "group": group.group_name,
-                    "sizes": [] if barrier else [list(tensor.shape) for tensor in args[0]],
-                    "dtypes": [] if barrier else [str(t.dtype)[len("torch.") :] for t in args[0]],
-                    "peer": args[1] if name in ("send", "recv") else None,
+                    "sizes": [list(tensor.shape) for tensor in tensors],
+                    "dtypes": [str(tensor.dtype).removeprefix("torch.") for tensor in tensors],
+                    "p2p": {"peer": peer, "direction": op, "tag": tag} if tensors else None,
                     "frames": _frames_of(sys._getframe(2), _FRAMES_OF_ISSUE),
                 }
             )
@@ -289,7 +295,7 @@ class _Scribe:
             entry["line"] = self._line(self._innermost(frames))
             entry["part"] = parts.of(entry, frames)
         _number(merged)
-        total = lost + len(recorded) + self._noted_count
+        total = lost + len(recorded) + self._numbers.total()
         kept = merged[-KEEP:]
         return kept, total - len(kept), ranks
 
@@ -316,12 +322,11 @@ class _Scribe:
             return  # NCCL's records hold them
         for note in list(self._noted):
             entry = _entry(note["op"], note["group"], note["sizes"], note["dtypes"], note["t"])
-            if note["op"] in ("send", "recv"):
-                members, peer = ranks.get(note["group"], ()), note["peer"]
-                if peer is not None and 0 <= peer < len(members):
-                    peer = members[peer]
-                entry["p2p"] = {"peer": peer, "direction": note["op"]}
-            entry["frames"] = note["frames"]
+            if pair := note["p2p"]:
+                members, peer = ranks.get(note["group"], ()), pair["peer"]
+                known = 0 <= peer < len(members)
+                entry["p2p"] = {**pair, "peer": members[peer] if known else peer}
+            entry["n"], entry["frames"] = note["n"], note["frames"]
             yield entry
 
     def _exception(self, kind: type, error: BaseException, trace: Any) -> dict[str, Any]:
@@ -508,15 +513,10 @@ def _entry(
 
 
 def _number(entries: Iterable[dict[str, Any]]) -> None:
-    """Number what the flight recorder left out: a barrier by its group, a pair by its peer."""
+    """Number the monitored barriers: torch counts them with the collectives of their group."""
     last: collections.Counter[str] = collections.Counter()
-    pairs: collections.Counter[tuple[Any, ...]] = collections.Counter()
     for entry in entries:
-        if entry["p2p"]:
-            key = entry["group"], entry["p2p"]["peer"], entry["p2p"]["direction"]
-            pairs[key] += 1
-            entry["n"] = pairs[key]
-        else:
+        if entry["p2p"] is None:
             entry["n"] = last[entry["group"]] = entry["n"] or last[entry["group"]] + 1
 
 
