@@ -159,7 +159,7 @@ def _known(row: dict[str, Any]) -> Student:
         if row[key] and row[key].tzinfo is None:
             raise ValueError(f"{key} has no zone")
     for key in ("id", "name", "email", "section", "zone"):
-        if not isinstance(row[key], str):
+        if not isinstance(row[key], str) or row[key] != results.clean(row[key]):
             raise ValueError(f"{key} is no text")
     for key in ("attempts", "max_attempts"):
         if row[key] is not None and type(row[key]) is not int:

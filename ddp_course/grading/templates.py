@@ -242,14 +242,14 @@ def _match(sheet: _Sheet, book: Book, places: list[int]) -> tuple[dict[int, Row]
     names: dict[str, set[int]] = {}
     for index, row in enumerate(book.rows):
         for name in (row.student.id, row.student.email, *row.student.also):
-            if name:
-                names.setdefault(_key(name), set()).add(index)
+            for form in {results.tidy_id(name), _folded(name)} - {""}:
+                names.setdefault(form, set()).add(index)
     found: dict[int, int] = {}
     for number, cells in enumerate(sheet.rows):
         for at in places:
-            value = _key(cells[at].text) if at < len(cells) else ""
-            owners = names.get(value, set()) | names.get(value.removeprefix("participant "), set())
-            if value and len(owners) == 1:
+            value = cells[at].text.strip().removeprefix("Participant ") if at < len(cells) else ""
+            owners = names.get(results.tidy_id(value)) or names.get(_folded(value), set())
+            if len(owners) == 1:
                 found[number] = next(iter(owners))
                 break
     lines: dict[int, list[int]] = {}
@@ -271,8 +271,10 @@ def _match(sheet: _Sheet, book: Book, places: list[int]) -> tuple[dict[int, Row]
     return {number: book.rows[index] for number, index in found.items()}, left_out
 
 
-def _key(text: str) -> str:
-    return results.tidy_id(text).casefold()
+def _folded(text: str) -> str:
+    """An id where letters' case does not matter; marked, so that no id is equal to it."""
+    tidy = results.tidy_id(text).casefold()
+    return f"\0{tidy}" if tidy else ""
 
 
 def _score(row: Row, name: str) -> float | str:
