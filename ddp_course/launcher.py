@@ -26,7 +26,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ddp_course import catalogue, failures, guard, runs
+from ddp_course import catalogue, diagnosis, failures, guard, ledger, runs
 from ddp_course import warm as warm_start
 from ddp_course.errors import BadArgument, CannotRun, CourseError
 from ddp_course.runs import Control, Run
@@ -36,6 +36,7 @@ MAX_NODES = 8
 _HOSTS = 2  # warm hosts that are tried before a launch is given up
 _POLL_S = 0.04  # how often a live run's files are read: well below the 0.2 s that a reader notices
 _START_S = 120.0  # for a new warm host to import torch, on a busy machine
+_TELL_S = 2.0  # for the ranks to write their ledgers, on a busy machine; it takes some 20 ms
 _DUMP_S = 1.0  # for the ranks to write their stacks before the end
 # A node is taken for lost after 5 s without a sign of life. With fewer than 3 attempts a live one
 # can be taken for dead, and two jobs come of it.
@@ -179,7 +180,7 @@ class _Plan:
             "PYTHONFAULTHANDLER": "1",  # so that SIGABRT prints a rank's stack
             "PET_LOG_DIR": str(folder / "logs"),
             "PET_REDIRECTS": "3",
-            "PET_SHUTDOWN_TIMEOUT": "1",
+            "PET_SHUTDOWN_TIMEOUT": "3",  # a rank that is told to end first writes its ledger
             "PET_MONITOR_INTERVAL": "0.02",
             "DDP_COURSE_RUN": str(folder),
             "DDP_COURSE_SCRIBE": "1",
@@ -236,6 +237,7 @@ class _Launch:
         self._ended_by = ""  # "stopped" or "time-out", if it did not end by itself
         self._exit: int | None = None
         self._give_up_s = math.inf
+        self._told: dict[int, tuple[int, int]] | None = None  # the ledgers before they were asked
         self._link: socket.socket | None = None
         self._guard: subprocess.Popen[bytes] | None = None  # of a plain launch
         self._buffer = b""
@@ -246,6 +248,7 @@ class _Launch:
         run._control.stop = self.stop
         run._control.signal = self.signal
         run._control.node = self.move_node
+        run._control.ask = self.ask
 
     def perform(self) -> None:
         run = self._run
@@ -303,6 +306,27 @@ class _Launch:
                 for rank in last:
                     self._run._lanes[rank].state = "killed"
         self._news = True
+
+    def ask(self, patience_s: float) -> bool:
+        """Make the ranks that run write their ledgers now; whether all did."""
+        before = ledger.written(self._run.folder)
+        asked = self._running()
+        with self._lock:
+            for rank in asked:
+                self._send(rank=rank, signal=int(signal.SIGURG))
+        deadline = time.monotonic() + patience_s
+        while not (answered := self._answered(asked, before)) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return answered and bool(asked)
+
+    def _running(self, *states: str) -> list[int]:
+        return [n.rank for n in self._run.lanes() if n.pid and n.state in ("running", *states)]
+
+    def _answered(self, asked: list[int], before: Mapping[int, tuple[int, int]]) -> bool:
+        """Whether those who were asked, and still live, have written their ledgers since."""
+        now = ledger.written(self._run.folder)
+        waiting = set(asked) & set(self._running("paused"))
+        return self._run.done or all(now.get(rank) != before.get(rank) for rank in waiting)
 
     def _carry_out(self) -> None:
         for _ in range(_HOSTS):
@@ -365,7 +389,9 @@ class _Launch:
             now = time.monotonic()
             if starting and self._heard:
                 starting, deadline = False, now + plan.limit_s
-            if now > deadline:
+            if self._told is not None and self._answered(self._running("paused"), self._told):
+                deadline = now
+            if now >= deadline:
                 deadline = self._time_is_up(now)
             if self._ended_by and plan.warm and not self._heard:
                 return  # the host still imports torch; it will find the link closed
@@ -376,16 +402,27 @@ class _Launch:
                 raise CannotRun("the launch did not end when it was told to; it was abandoned")
 
     def _time_is_up(self, now: float) -> float:
-        """First ask every rank for its stack, then stop; returns when to act next."""
-        if self._ended_by:
-            self.stop(self._ended_by)
-            self._give_up_s = now + 10
-            return math.inf
-        self._ended_by, self._run.dump_s = "time-out", self._run.elapsed_s
+        """First ask every rank for its ledger, then for its stack, then stop; returns when to act.
+
+        SIGCONT lets a paused rank answer.
+        """
+        if not self._ended_by:
+            self._ended_by, self._run.dump_s = "time-out", self._run.elapsed_s
+            self._told = ledger.written(self._run.folder)
+            self._signal_all(signal.SIGURG, signal.SIGCONT)
+            return now + _TELL_S
+        if self._told is not None and self._ended_by == "time-out":
+            self._told = None
+            self._signal_all(signal.SIGABRT, signal.SIGCONT)
+            return now + _DUMP_S
+        self.stop(self._ended_by)
+        self._give_up_s = now + 10
+        return math.inf
+
+    def _signal_all(self, *numbers: int) -> None:
         for rank in range(self._plan.ranks):
-            self._send(rank=rank, signal=int(signal.SIGABRT))
-            self._send(rank=rank, signal=int(signal.SIGCONT))
-        return now + _DUMP_S
+            for number in numbers:
+                self._send(rank=rank, signal=int(number))
 
     def _send(self, **message: Any) -> None:
         if self._link is not None:
@@ -434,24 +471,36 @@ class _Launch:
         lines, ok = run._record.lines, self._exit == 0 and not error
         codes = failures.exit_codes(lines, self._observed, plan.ranks, ok)
         ended = "finished" if ok else self._ended_by or "failed"
+        began = time.time() - run.elapsed_s
         failure: runs.Failure | None = None
         if error:
-            failure = runs.Failure(None, error)
-        elif ended == "time-out":
-            failure = failures.time_out(
-                lines, self._observed, plan.ranks, plan.limit_s, plan.script
-            )
-        elif ended == "failed":
-            failure = failures.first_failure(lines, self._observed, codes)
+            failure = runs.Failure(None, error, kind="launcher")
         elif ended == "stopped":
-            failure = runs.Failure(None, "stopped by you")
+            failure = runs.Failure(None, "stopped by you", kind="stopped")
+        elif not ok:
+            evidence = diagnosis.Evidence(
+                ranks=plan.ranks,
+                ended=ended,
+                script=plan.script,
+                limit_s=plan.limit_s,
+                lines=lines,
+                events=run._record.events,
+                codes=codes,
+                observed=self._observed,
+                ledgers=ledger.read(run.folder),
+                env=plan.visible_env,
+                began=began,
+            )
+            failure = diagnosis.failure_of(diagnosis.explain(evidence), evidence)
         result = {
             "ended": ended,
             "exit_code": self._exit,
             "exit_codes": codes,
             "wall_s": time.monotonic() - run._started,
             "failure": None if failure is None else vars(failure),
-            "deaths": self._deaths or failures.deaths_told(lines, time.time() - run.elapsed_s),
+            "deaths": self._deaths or failures.deaths_told(lines, began),
+            "observed": self._observed.record(),
+            "began": began,
         }
         try:
             (run.folder / "result.json").write_text(json.dumps(result, indent=1) + "\n")

@@ -12,10 +12,11 @@ entry says that a rank entered, not that it left.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -144,13 +145,7 @@ class Divergence:
 
 def read(folder: str | Path) -> Ledgers:
     """The ledger of each rank's last attempt in a run's folder; what is no ledger is refused."""
-    folder, found = Path(folder), Ledgers()
-    newest: dict[int, tuple[int, Path]] = {}
-    for path in _files(folder):
-        match = _NAME.fullmatch(path.name)
-        if match and int(match[1]) < _MOST_RANKS:
-            rank, attempt = int(match[1]), int(match[2])
-            newest[rank] = max(newest.get(rank, (-1, path)), (attempt, path))
+    folder, found, newest = Path(folder), Ledgers(), _newest(Path(folder))
     for rank, (attempt, path) in sorted(newest.items()):
         try:
             ledger = _ledger(untrusted.read_json(path, _MOST_BYTES))
@@ -160,6 +155,15 @@ def read(folder: str | Path) -> Ledgers:
         except (OSError, ValueError, TypeError, KeyError, OverflowError, AttributeError) as error:
             found.refused[path.name] = str(error) or type(error).__name__
     return found
+
+
+def written(folder: str | Path) -> dict[int, tuple[int, int]]:
+    """When the newest ledger of each rank was written: {rank: (attempt, ns since 1970)}."""
+    times: dict[int, tuple[int, int]] = {}
+    for rank, (attempt, path) in _newest(Path(folder)).items():
+        with contextlib.suppress(OSError):
+            times[rank] = attempt, path.stat().st_mtime_ns
+    return times
 
 
 def align(ledgers: Mapping[int, Ledger]) -> list[Row]:
@@ -299,12 +303,16 @@ def _tells(ledger: Ledger, entries: Mapping[int, Entry], n: int) -> bool:
 # Reading
 
 
-def _files(folder: Path) -> Iterator[Path]:
+def _newest(folder: Path) -> dict[int, tuple[int, Path]]:
+    """{rank: (attempt, file)} of the last attempts."""
+    newest: dict[int, tuple[int, Path]] = {}
     with contextlib.suppress(OSError):
-        for number, path in enumerate(folder.iterdir()):
-            if number >= _MOST_FILES:
-                return
-            yield path
+        for path in itertools.islice(folder.iterdir(), _MOST_FILES):
+            match = _NAME.fullmatch(path.name)
+            if match and int(match[1]) < _MOST_RANKS:
+                rank, attempt = int(match[1]), int(match[2])
+                newest[rank] = max(newest.get(rank, (-1, path)), (attempt, path))
+    return newest
 
 
 def _ledger(raw: Any) -> Ledger:

@@ -338,6 +338,7 @@ class Control:
         self.stop: Callable[[str], None] = lambda why: None
         self.signal: Callable[[int, int], None] = lambda rank, number: None
         self.node: Callable[[str], None] = lambda how: None
+        self.ask: Callable[[float], bool] = lambda patience_s: False
 
 
 class Run:
@@ -440,6 +441,13 @@ class Run:
     def kill(self, rank: int) -> None:
         """SIGKILL: the rank is gone without a word, as if it had run out of memory."""
         self._signal(rank, signal.SIGKILL)
+
+    def ask(self, *, patience_s: float = 2.0) -> bool:
+        """Make every rank that runs write its ledger now (ddp_course.ledger); nothing ends.
+
+        Returns whether all have, within `patience_s` seconds. A paused rank cannot answer.
+        """
+        return self._control is not None and not self.done and self._control.ask(patience_s)
 
     def lose_node(self) -> None:
         """The last node is gone, torchrun and ranks, as if its machine had lost power."""
