@@ -8,7 +8,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from ddp_course.checks.judge import EXERCISES
+from ddp_course.checks.exercises import EXERCISES
 from ddp_course.checks.verdict import SIGNS, Result, Verdict
 from ddp_course.grading import results, roster
 from ddp_course.grading.results import Record
@@ -95,7 +95,8 @@ def make_class(out: Path) -> list[Student]:
         record("s2", "ex02", ["pass", "fail"], mistake="weights changed"),
         record("s3", "ex02", **late),
         record("s4", "ex02", ["timeout"], message="\x1b[31mred\x07 \u202e reversed"),
-        record("s5", "ex02", ["ungradable"], message="the file is missing"),
+        record("s5", "ex02", ["ungradable"], message="no Python", sha256="5" * 64),
+        record("s5", "ex00", ["ungradable"], message="No answer was handed in"),
         record("s6", "ex00"),
         record("s6", "ex02", ["infra"], message="the sandbox did not start"),
         record("S8", "ex02", ["fail"]),

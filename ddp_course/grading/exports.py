@@ -20,7 +20,7 @@ from xml.etree import ElementTree
 
 from ddp_course import __version__
 from ddp_course.grading import results
-from ddp_course.grading.report import OPEN, STATES, Book, Row
+from ddp_course.grading.report import OPEN, STATES, UNSCORED, Book, Row
 from ddp_course.grading.results import Record
 
 FORMULA = "=+-@\t\r\n＝＋－＠"  # a cell that begins so may run in a spreadsheet program
@@ -41,7 +41,7 @@ def as_csv(book: Book) -> str:
         cells += [who.submitted.isoformat() if who.submitted else "", _sandboxes(row)]
         for name in book.points:
             one = row.records.get(name)
-            given = one is not None and one.status not in OPEN
+            given = row.states[name] not in UNSCORED
             cells += [
                 one.score if one and given else "",
                 row.states[name],
@@ -231,18 +231,17 @@ def _recorded(row: Row, name: str) -> dict[str, Any]:
     data = asdict(one)
     for key in ("student", "exercise", "status", "version"):
         del data[key]
-    if one.status in OPEN:
+    if row.states[name] in UNSCORED:
         data["score"] = None
     return data
 
 
 def _tests(row: Row, name: str) -> list[tuple[str, str, int, int, str]]:
     """(title, status, points, maximum, message) of each check; of the exercise without a record."""
-    one = row.records.get(name)
-    if one is None:
-        state = row.states[name]
+    one, state = row.records.get(name), row.states[name]
+    if one is None or state == "missing":
         most = sum(results.manifest(name).values())
-        return [(name, state, 0, most, STATES[state][1])]
+        return [(name, state, 0, most, _message(one.checks[0]) if one else STATES[state][1])]
     return [
         (mark.title, mark.status, mark.points, mark.max_points, _message(mark))
         for mark in one.checks

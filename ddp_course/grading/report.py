@@ -36,6 +36,7 @@ STATES = {
     "refused": ("!", "record refused"),
 }
 OPEN = ("infra", "refused")  # no score may be given for these
+UNSCORED = (*OPEN, "missing")
 ROUNDING = "Scores are rounded to two decimals, halves up, for each exercise; totals add them."
 _SHOWN = 10  # common mistakes in the text
 _ADDRESS = re.compile(r"[\w.+%'-]+@[\w-]+(?:\.[\w-]+)*")
@@ -44,7 +45,10 @@ _TURNS = dict.fromkeys([*range(0x202A, 0x202F), *range(0x2066, 0x206A)])  # bidi
 
 @dataclass(frozen=True)
 class Row:
-    """One student and what is known of each exercise."""
+    """One student and what is known of each exercise.
+
+    A record of "missing" says that nothing was handed in for that exercise.
+    """
 
     student: Student
     records: Mapping[str, Record]  # by exercise
@@ -201,7 +205,7 @@ def plain(text: str) -> str:
 
 def _state(book: results.Gradebook, student: Student, name: str, mine: Record | None) -> str:
     if mine:
-        return mine.status
+        return "missing" if mine.status == "ungradable" and not mine.sha256 else mine.status
     return "refused" if results.refused_for(book, student.id, name) else "missing"
 
 
@@ -231,7 +235,7 @@ def _line(book: Book, row: Row) -> list[str]:
 def _cell(row: Row, name: str) -> str:
     sign = STATES[row.states[name]][0]
     one = row.records.get(name)
-    if one is None or one.status in OPEN:
+    if one is None or row.states[name] in UNSCORED:
         return sign
     cut = f" −{100 * one.penalty:g}%" if one.penalty else ""
     return f"{sign} {_number(one.score)}{cut}"
@@ -253,7 +257,7 @@ def _statistics(book: Book) -> tuple[list[str], list[list[str]]]:
         graded = [
             row.records[name]
             for row in book.rows
-            if row.states[name] not in ("missing", "ungradable", *OPEN)
+            if row.states[name] not in ("ungradable", *UNSCORED)
         ]
         scores = [one.score for one in graded]
         rows.append(
@@ -332,6 +336,8 @@ def _details(row: Row) -> str:
     for name, one in row.records.items():
         sign, word = STATES[one.status]
         facts = [f"{_number(one.score)} of {one.max_points} points"]
+        if row.states[name] == "missing":
+            sign, word = STATES["missing"]
         if one.submitted:
             facts.append(f"submitted {one.submitted}")
         if one.late_s:

@@ -192,7 +192,7 @@ class Gradebook:
 
 def manifest(exercise: str) -> dict[str, int]:
     """The ids of an exercise's checks, in order, and their points."""
-    from ddp_course.checks.judge import EXERCISES
+    from ddp_course.checks.exercises import EXERCISES
 
     if exercise not in EXERCISES:
         raise BadArgument(
@@ -203,7 +203,7 @@ def manifest(exercise: str) -> dict[str, int]:
 
 def exercises() -> dict[str, str]:
     """Every exercise's name and title, in the course's order."""
-    from ddp_course.checks.judge import EXERCISES
+    from ddp_course.checks.exercises import EXERCISES
 
     return {name: one.title for name, one in EXERCISES.items()}
 

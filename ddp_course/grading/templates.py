@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ddp_course.errors import BadArgument
 from ddp_course.grading import results
-from ddp_course.grading.report import OPEN, STATES, Book, Row
+from ddp_course.grading.report import STATES, UNSCORED, Book, Row
 
 TOTAL = "total"
 LIMIT = 20 * 2**20  # bytes
@@ -282,10 +282,11 @@ def _score(row: Row, name: str) -> float | str:
     if name == TOTAL:
         if row.open:
             return "must be graded again"
-        return row.score if row.records else STATES["missing"][1]
+        handed_in = any(state != "missing" for state in row.states.values())
+        return row.score if handed_in else STATES["missing"][1]
     one = row.records.get(name)
     state = row.states.get(name, "missing")
-    if one is None or state in OPEN:
+    if one is None or state in UNSCORED:
         return STATES[state][1]
     return one.score
 
