@@ -18,7 +18,15 @@ from ddp_course.checks.evidence import Array
 from ddp_course.checks.exercises import EXERCISES as EXERCISES
 from ddp_course.checks.exercises import exercise_file, find
 from ddp_course.checks.files import not_yet
-from ddp_course.checks.manifest import ERRORS, Check, Exercise, PerRank, all_close, close
+from ddp_course.checks.manifest import (
+    ERRORS,
+    Check,
+    Exercise,
+    Mistake,
+    PerRank,
+    all_close,
+    close,
+)
 from ddp_course.checks.supervisor import Gathered, Observation, Supervisor
 from ddp_course.checks.verdict import Result, Verdict
 from ddp_course.launcher import launch
@@ -29,6 +37,9 @@ PATIENCE_S = 5.0  # without any progress, for a function that works in milliseco
 _LIMIT_S = (
     240.0  # for the job; a collective's own time-out, half of it, is longer than any patience
 )
+# What outputs that no honest rank sends may raise where they are looked at; then they are nothing
+# that is known.
+_UNFIT = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 _LEAVE_S = 5.0  # for the ranks to leave when all have answered; a thread of the learner's may stay
 
 # What a rank says when another one has gone or does not answer.
@@ -220,7 +231,9 @@ def _hang(exercise: Exercise, gathered: Gathered) -> dict[str, object]:
 
 def _compared(exercise: Exercise, gathered: Gathered) -> tuple[Result, ...]:
     inputs = gathered.inputs
-    outputs = exercise.derive(inputs, [one.outputs for one in gathered.observations])
+    outputs: PerRank = [one.outputs for one in gathered.observations]
+    with suppress(*_UNFIT):
+        outputs = exercise.derive(inputs, outputs)
     passed: set[str] = set()
     results: list[Result] = []
     for check in exercise.checks:
@@ -237,7 +250,7 @@ def _compared(exercise: Exercise, gathered: Gathered) -> tuple[Result, ...]:
 
 
 def _wrong(exercise: Exercise, check: Check, inputs: PerRank, outputs: PerRank) -> Result:
-    mistake = next((m for m in exercise.mistakes if m.recognise(inputs, outputs)), None)
+    mistake = next((m for m in exercise.mistakes if _is(m, inputs, outputs)), None)
     head, rows = _table(check, inputs, outputs)
     return _result(
         check,
@@ -250,6 +263,12 @@ def _wrong(exercise: Exercise, check: Check, inputs: PerRank, outputs: PerRank) 
         head=head,
         rows=rows,
     )
+
+
+def _is(mistake: Mistake, inputs: PerRank, outputs: PerRank) -> bool:
+    with suppress(*_UNFIT):
+        return mistake.recognise(inputs, outputs)
+    return False
 
 
 def _silent(exercise: Exercise, gathered: Gathered) -> dict[str, Any]:
