@@ -15,8 +15,10 @@ import contextlib
 import json
 import re
 import shutil
+import signal
 import socket
 import tempfile
+import threading
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -25,6 +27,7 @@ from typing import Any
 
 from ddp_course.checks import judge
 from ddp_course.checks.evidence import SOCKET
+from ddp_course.checks.exercises import EXERCISES
 from ddp_course.checks.files import not_yet
 from ddp_course.checks.manifest import Exercise
 from ddp_course.checks.supervisor import Gathered, Supervisor
@@ -36,6 +39,14 @@ _DRIVER = f"{sandbox.COURSE}/ddp_course/checks/driver.py"
 _INSIDE = f"{sandbox.COURSE}/ddp_course/grading/inside.py"
 _OURS = 3  # inside.py, the guard of its warm host, and the host
 NOTE = "Graded in a sandbox; the values and the traffic between the ranks were judged outside it."
+PROBE = """
+import torch.distributed as dist
+
+def sum_over_ranks(number):
+    total = number.clone()
+    dist.all_reduce(total)
+    return total
+"""
 _LINE_BYTES = 1 << 20  # of one message from the box
 _LOOK_S = 0.1  # how often the box is looked at while it works
 _END_S = 15.0  # for a launch whose ranks have all answered to be gone
@@ -81,6 +92,7 @@ class Box:
         self._sandbox: sandbox.Sandbox | None = None
         self._supervisor: Supervisor | None = None
         self._deadline, self._look_at = 0.0, 0.0
+        self._codes: Any = {}
         self._sockets = Path(tempfile.mkdtemp(prefix="ddp-box-"))
         try:
             with socket.socket(socket.AF_UNIX) as listener:
@@ -133,12 +145,15 @@ class Box:
             if not gathered.began:
                 raise BoxFailed(f"the ranks did not start: {self._words()}")
             if not all(one.answered for one in gathered.observations):
-                if not self._stopped and not self._exited:
+                if not self._stopped and not self._exited and not self._sandbox.ended:
                     _note_lines(gathered, self._stacks(), file)
                 return replace(gathered, stopped=self._stopped)
             deadline = time.monotonic() + _END_S
             while not self.done and time.monotonic() < deadline:
                 time.sleep(0.01)
+            for one in gathered.observations:
+                ended = self._codes.get(str(one.rank)) if isinstance(self._codes, dict) else None
+                one.followed = one.state == "gone" and ended == -signal.SIGTERM
         return gathered
 
     @property
@@ -148,6 +163,7 @@ class Box:
         for message in self._hear():
             if "exit" in message:
                 self._exited, self._log = True, str(message.get("log", ""))
+                self._codes = message.get("codes") or {}
         now = time.monotonic()
         if self._supervisor.began and not self.used:
             self._deadline, self.used = now + self._limits.job_s, True
@@ -166,6 +182,11 @@ class Box:
                 return self._sandbox.files() == self._own_files
             time.sleep(0.01)
         return False
+
+    def kill(self) -> None:
+        """End what runs in it, from another thread; whoever uses it will see that it has ended."""
+        if self._sandbox is not None:
+            self._sandbox.interrupt()
 
     def close(self) -> None:
         """End it and everything in it."""
@@ -257,6 +278,10 @@ def _note_lines(gathered: Gathered, stacks: dict[str, str], file: str) -> None:
             one.line = f"line {found[0]}"
 
 
+class Abandoned(Exception):
+    """The desk was told to give up; there is no verdict."""
+
+
 class Desk:
     """Judges one submission: keeps a box for it, and takes a new one when it must."""
 
@@ -271,6 +296,7 @@ class Desk:
         self._image, self._submission = image, submission
         self._limits, self._hidden = limits or Limits(), tuple(hidden)
         self._box: Box | None = None
+        self._lock, self._abandoned = threading.Lock(), False
 
     def __enter__(self) -> Desk:
         return self
@@ -281,11 +307,11 @@ class Desk:
     def judge(self, exercise: Exercise, file: str, *, ranks: int | None = None) -> Verdict:
         """The verdict on one of its files. What is our fault is tried once more, in a new box.
 
-        Raises sandbox.NoSandbox if this machine has none.
+        Raises sandbox.NoSandbox if this machine has none, Abandoned after `abandon`.
         """
         reason = not_yet(self._submission / file, exercise.function)
         if reason:
-            return _verdict(exercise, _everywhere(exercise, "ungradable", reason))
+            return verdict_of(exercise, "ungradable", reason)
         problem, failures = "", 0
         while failures < 2:
             fresh = self._box is None
@@ -296,6 +322,8 @@ class Desk:
                 problem = str(error)
                 failures += fresh  # a used box may have been spoiled by what ran in it before
                 continue
+            if self._abandoned:
+                raise Abandoned
             results = judge.assess(exercise, gathered)
             results = heed(exercise, results, {"traffic": traffic(exercise, gathered)})
             verdict = _verdict(exercise, results)
@@ -306,26 +334,52 @@ class Desk:
             problem = results[0].message
             failures += 1
             self.close()
-        return _verdict(exercise, _everywhere(exercise, "infra", problem))
+        return verdict_of(exercise, "infra", problem)
+
+    def abandon(self) -> None:
+        """End it, from another thread: whatever it is doing ends with Abandoned."""
+        with self._lock:
+            self._abandoned = True
+            if self._box is not None:
+                self._box.kill()
 
     def close(self) -> None:
         """End its box."""
-        if self._box is not None:
-            self._box.close()
-            self._box = None
+        with self._lock:
+            old, self._box = self._box, None
+        if old is not None:
+            old.close()
 
     def _open(self) -> Box:
         if self._box is None:
-            self._box = Box(self._image, self._submission, self._limits, hidden=self._hidden)
+            new = Box(self._image, self._submission, self._limits, hidden=self._hidden)
+            with self._lock:
+                self._box = new
+        if self._abandoned:
+            raise Abandoned
         return self._box
+
+
+def verdict_of(exercise: Exercise, status: str, message: str) -> Verdict:
+    """The verdict of an exercise of which all checks have one status."""
+    return _verdict(
+        exercise,
+        tuple(
+            Result(check.id, check.title, status, check.points, message=message)
+            for check in exercise.checks
+        ),
+    )
+
+
+def probe(image: Path) -> str:
+    """Why a real job of two ranks does not work in a sandbox here, or ""."""
+    with tempfile.TemporaryDirectory(prefix="ddp-probe-") as name:
+        exercise = EXERCISES["ex00"]
+        (Path(name) / "probe.py").write_text(PROBE)
+        with Desk(image, Path(name)) as desk:
+            verdict = desk.judge(exercise, "probe.py", ranks=2)
+    return "" if verdict.passed else next(one.message for one in verdict.results if one.message)
 
 
 def _verdict(exercise: Exercise, results: tuple[Result, ...]) -> Verdict:
     return Verdict(exercise.name, exercise.title, results, note=NOTE)
-
-
-def _everywhere(exercise: Exercise, status: str, message: str) -> tuple[Result, ...]:
-    return tuple(
-        Result(check.id, check.title, status, check.points, message=message)
-        for check in exercise.checks
-    )

@@ -2,7 +2,7 @@
 
     it → {"ready": true}
     it ← {"run": {"env": …, "ranks": …, "restarts": …, "script": …, "arguments": …}}
-    it → {"exit": status, "log": the end of torchrun's log}    the launch has ended
+    it → {"exit": status, "codes": {rank: exit code}, "log": the end of torchrun's log}
     it ← {"stacks": true}                                      make every rank say where it is, end
     it → {"stacks": {rank: the end of what it printed}}
 
@@ -94,7 +94,7 @@ def _run(
         "script_args": arguments,
     }
     with warm.connect(full, request) as link:
-        status = _watch(line, link, ranks)
+        status, codes = _watch(line, link, ranks)
     log = _tail(Path(RUN, "torchrun.log"))
     for folder in ("/tmp", "/dev/shm"):
         for entry in os.scandir(folder):
@@ -102,12 +102,14 @@ def _run(
                 shutil.rmtree(entry.path, ignore_errors=True)
             else:
                 os.unlink(entry.path)
-    _tell(line, exit=status, log=log)
+    _tell(line, exit=status, codes=codes, log=log)
 
 
-def _watch(line: socket.socket, link: socket.socket, ranks: int) -> int | None:
-    """The launch's wait status; None if its host has gone."""
-    buffer = b""
+def _watch(
+    line: socket.socket, link: socket.socket, ranks: int
+) -> tuple[int | None, dict[int, int]]:
+    """The launch's wait status, None if its host has gone, and the last exit code of each rank."""
+    buffer, codes = b"", dict[int, int]()
     while True:
         readable, _, _ = select.select([line, link], [], [])
         if link in readable:
@@ -116,11 +118,13 @@ def _watch(line: socket.socket, link: socket.socket, ranks: int) -> int | None:
             except OSError:
                 piece = b""
             if not piece:
-                return None
+                return None, codes
             *messages, buffer = (buffer + piece).split(b"\n")
             for message in map(json.loads, messages):
+                if "status" in message:
+                    codes[message["rank"]] = os.waitstatus_to_exitcode(message["status"])
                 if "exit" in message:
-                    return int(message["exit"])
+                    return int(message["exit"]), codes
         if line in readable:
             asked = line.recv(65536)
             if not asked:

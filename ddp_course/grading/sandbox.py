@@ -68,9 +68,9 @@ def _bwrap() -> str:
 
 
 @contextlib.contextmanager
-def image() -> Iterator[Path]:
-    """A folder with what of ours goes into every sandbox: made once, shared read-only."""
-    with tempfile.TemporaryDirectory(prefix="ddp-image-") as name:
+def image(folder: Path | None = None) -> Iterator[Path]:
+    """What of ours goes into every sandbox, read-only: a folder in `folder`, made once."""
+    with tempfile.TemporaryDirectory(prefix="ddp-image-", dir=folder) as name:
         root = Path(name)
         package = root / "course" / "ddp_course"
         (package / "checks").mkdir(parents=True)
@@ -266,6 +266,10 @@ class Sandbox:
         self._said.seek(max(0, size - 2000))
         lines = self._said.read().decode(errors="replace").strip().splitlines()
         return lines[-1][:300] if lines else ""
+
+    def interrupt(self) -> None:
+        """End it; returns at once, and may be called from any thread."""
+        self._process.kill()
 
     def kill(self) -> None:
         """End it and everything in it; returns when nothing is left."""
