@@ -12,11 +12,13 @@ import sys
 from typing import Any
 
 _HOME = {
+    "Diagnosis": "ddp_course.diagnosis",
     "Run": "ddp_course.runs",
     "attempts": "ddp_course.views.attempts",
     "bars": "ddp_course.views.bars",
     "check": "ddp_course.checks",
     "compare": "ddp_course.views.compare",
+    "diagnose": "ddp_course.diagnosis",
     "doctor": "ddp_course.machine",
     "explore": "ddp_course.views.explore",
     "hint": "ddp_course.checks",

@@ -1,4 +1,4 @@
-"""Which rank failed first, and what merely followed.
+"""What a failed run's output tells: which rank failed first, and what merely followed.
 
 The loudest rank is often a victim: when one rank dies, its peers report a closed connection. The
 rule: a rank whose last words are about a broken connection comes after any rank that says something
@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
-from ddp_course.runs import Failure, Line, exit_text
+from ddp_course.runs import Line, exit_text
 
 # What Gloo, NCCL and torchrun say when it was another rank that went.
 _FOLLOWED = re.compile(
@@ -27,7 +28,7 @@ _EXCEPTION = re.compile(r"[\w.]+(Error|Exception|Interrupt|Exit)\b")
 _THREAD = re.compile(r"(Current thread|Thread) 0x[0-9a-f]+.* \(most recent call first\):")
 _FRAME = re.compile(r'  File "(?P<file>.+)", line (?P<line>\d+) in (?P<function>.+)')
 _PREFIX = re.compile(r"\[rank\d+\]: ")  # torch puts it before each line of a traceback
-_ABORT_AT_EXIT = "terminate called without an active exception"
+ABORT_AT_EXIT = "terminate called without an active exception"
 
 
 @dataclass
@@ -39,6 +40,25 @@ class Observed:
     paused: set[int] = field(default_factory=set)
     started: set[int] = field(default_factory=set)
 
+    def record(self) -> dict[str, Any]:
+        """The same as JSON can hold it."""
+        return {
+            "deaths": self.deaths,
+            "killed": self.killed,
+            "paused": sorted(self.paused),
+            "started": sorted(self.started),
+        }
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Observed:
+        """What `record` made. Raises ValueError or TypeError for anything else."""
+        return cls(
+            deaths=[(float(t_s), int(rank), int(code)) for t_s, rank, code in record["deaths"]],
+            killed={int(rank): int(number) for rank, number in record["killed"].items()},
+            paused=set(map(int, record["paused"])),
+            started=set(map(int, record["started"])),
+        )
+
 
 def exit_codes(lines: Sequence[Line], observed: Observed, ranks: int, ok: bool) -> dict[int, int]:
     """{rank: exit code} from what was seen, torchrun's table filling the gaps."""
@@ -49,58 +69,58 @@ def exit_codes(lines: Sequence[Line], observed: Observed, ranks: int, ok: bool) 
     return dict(sorted(codes.items()))
 
 
-def first_failure(
-    lines: Sequence[Line], observed: Observed, codes: Mapping[int, int]
-) -> Failure | None:
-    """The first failure of a run that torchrun called failed."""
+def first_rank(
+    lines: Sequence[Line], observed: Observed, codes: Mapping[int, int], among: Iterable[int] = ()
+) -> int | None:
+    """The rank that failed first: of those that failed, or of these; None if there is none."""
     failed = [rank for rank, code in codes.items() if code not in (0, -signal.SIGTERM)]
-    if not failed:
-        said = [line.text for line in lines if line.rank is None and line.text.strip()]
-        return Failure(None, _agent_said(said), traceback="\n".join(said[-20:]))
+    candidates = list(among) or failed
     died = {rank: number for number, (_, rank, _) in enumerate(observed.deaths)}
-    spoke = {rank: _first_traceback_s(lines, rank) for rank in failed}
-    first = min(
-        failed,
+    return min(
+        candidates,
         key=lambda rank: (
             rank not in observed.killed,
-            bool(_FOLLOWED.search(_last_words(lines, rank))),
-            spoke[rank],
+            followed(lines, rank),
+            _first_traceback_s(lines, rank),
             died.get(rank, len(died)),
         ),
+        default=None,
     )
-    consequences = {
-        rank: _consequence(lines, rank, codes[rank], _exception(lines, first))
+
+
+def followed(lines: Sequence[Line], rank: int) -> bool:
+    """Whether a rank's last words are about others: a broken connection, or waiting in vain."""
+    return bool(_FOLLOWED.search(last_words(lines, rank)))
+
+
+def consequences(
+    lines: Sequence[Line], codes: Mapping[int, int], first: int | None
+) -> dict[int, str]:
+    """What the other ranks said when they ended: {rank: text}."""
+    cause = "" if first is None else exception_of(lines, first)
+    return {
+        rank: _consequence(lines, rank, codes[rank], cause)
         for rank in sorted(codes)
         if rank != first and codes[rank] != 0
     }
-    return Failure(
-        rank=first,
-        what=_pause_told(observed) + _sentence(lines, observed, first, codes[first]),
-        exit_code=codes[first],
-        traceback="" if codes[first] == -signal.SIGKILL else _traceback(lines, first),
-        consequences=consequences,
-    )
 
 
-def time_out(lines: Sequence[Line], observed: Observed, ranks: int, limit_s: float,
-             script: Path) -> Failure:  # fmt: skip
-    """The failure of a run that was ended at its limit: where each rank was then."""
+def places(lines: Sequence[Line], observed: Observed, ranks: int, script: Path) -> dict[int, str]:
+    """Where each rank was when time ran out: {rank: a phrase}."""
     where = {rank: _where(lines, rank, script) for rank in range(ranks)}
     for rank in where.keys() - observed.started:
         where[rank] = "not started yet: torch was still being imported"
     for _, rank, code in observed.deaths:
-        if not _stacks([line.text for line in _stderr(lines, rank)]):
-            where[rank] = f"gone: {_exception(lines, rank) or exit_text(code)}"
-    what = f"the run did not end within its limit of {limit_s:g} s (limit_s)"
-    return Failure(None, _pause_told(observed) + what, where=where)
+        if not _stacks([line.text for line in stderr_of(lines, rank)]):
+            where[rank] = f"gone: {exception_of(lines, rank) or exit_text(code)}"
+    return where
 
 
-def _pause_told(observed: Observed) -> str:
-    """A pause that was forgotten is the cause of whatever came after it."""
-    if not observed.paused:
-        return ""
-    ranks = ", ".join(map(str, sorted(observed.paused)))
-    return f"you paused rank {ranks} and did not resume it, and the others waited for it: "
+def stack_of(lines: Sequence[Line], rank: int) -> list[tuple[str, int, str]]:
+    """The stack that faulthandler printed for a rank, outermost first: (file, line, function)."""
+    stacks = _stacks([line.text for line in stderr_of(lines, rank)])
+    frames = stacks[0] if stacks else []
+    return [(f["file"], int(f["line"]), f["function"]) for f in reversed(frames)]
 
 
 def deaths_told(lines: Sequence[Line], started: float) -> list[dict[str, float]]:
@@ -121,7 +141,8 @@ def _table(lines: Sequence[Line]) -> list[tuple[int, int]]:
     return [(int(rank), int(code)) for rank, code in _TABLE_ROW.findall(text)]
 
 
-def _stderr(lines: Sequence[Line], rank: int) -> list[Line]:
+def stderr_of(lines: Sequence[Line], rank: int) -> list[Line]:
+    """What a rank wrote to stderr in its last start, without torch's prefix."""
     mine = [line for line in lines if line.rank == rank and line.stream == "stderr"]
     last = max((line.attempt for line in mine), default=0)
     return [
@@ -132,12 +153,13 @@ def _stderr(lines: Sequence[Line], rank: int) -> list[Line]:
 
 
 def _first_traceback_s(lines: Sequence[Line], rank: int) -> float:
-    times = [line.t_s for line in _stderr(lines, rank) if line.text.startswith("Traceback (most")]
+    times = [line.t_s for line in stderr_of(lines, rank) if line.text.startswith("Traceback (most")]
     return times[0] if times else float("inf")
 
 
-def _traceback(lines: Sequence[Line], rank: int) -> str:
-    texts = [line.text for line in _stderr(lines, rank)]
+def traceback_of(lines: Sequence[Line], rank: int) -> str:
+    """A rank's first traceback, or the end of what it wrote to stderr."""
+    texts = [line.text for line in stderr_of(lines, rank)]
     starts = [i for i, text in enumerate(texts) if text.startswith("Traceback (most")]
     texts = texts[starts[0] :] if starts else texts[-20:]
     if len(texts) > 60:
@@ -145,19 +167,20 @@ def _traceback(lines: Sequence[Line], rank: int) -> str:
     return "\n".join(texts)
 
 
-def _exception(lines: Sequence[Line], rank: int) -> str:
+def exception_of(lines: Sequence[Line], rank: int) -> str:
     """The exception itself: the last line of the rank's traceback that is not indented."""
-    texts = [line.text for line in _stderr(lines, rank)]
+    texts = [line.text for line in stderr_of(lines, rank)]
     return next((text for text in reversed(texts) if _EXCEPTION.match(text)), "")
 
 
-def _last_words(lines: Sequence[Line], rank: int) -> str:
-    texts = [line.text for line in _stderr(lines, rank) if line.text.strip()]
-    return _exception(lines, rank) or (texts or [""])[-1]
+def last_words(lines: Sequence[Line], rank: int) -> str:
+    """A rank's exception, or else its last line on stderr."""
+    texts = [line.text for line in stderr_of(lines, rank) if line.text.strip()]
+    return exception_of(lines, rank) or (texts or [""])[-1]
 
 
 def _consequence(lines: Sequence[Line], rank: int, code: int, first: str) -> str:
-    said = _exception(lines, rank)
+    said = exception_of(lines, rank)
     if said and said == first:
         return "the same error"
     if not said and code == -signal.SIGTERM:
@@ -165,27 +188,8 @@ def _consequence(lines: Sequence[Line], rank: int, code: int, first: str) -> str
     return said or exit_text(code)
 
 
-def _sentence(lines: Sequence[Line], observed: Observed, rank: int, code: int) -> str:
-    said = _last_words(lines, rank)
-    if rank in observed.killed:
-        name = signal.Signals(observed.killed[rank]).name
-        return f"rank {rank} was killed by you ({name})"
-    if code == -signal.SIGKILL:
-        return (
-            f"rank {rank} was {exit_text(code)} and not from here; the usual sender is the "
-            "system, when memory runs out"
-        )
-    if code == -signal.SIGABRT and _ABORT_AT_EXIT in said:
-        return (
-            f"rank {rank} aborted while Python was shutting down, after its work was done: a race "
-            "with Gloo's threads. End the script with ddp_course.report.run_rank(main)"
-        )
-    if code > 0 and said:
-        return f"rank {rank}: {said} ({exit_text(code)})"
-    return f"rank {rank} ended: {exit_text(code)}" + (f": {said}" if said else "")
-
-
-def _agent_said(texts: Sequence[str]) -> str:
+def agent_said(texts: Sequence[str]) -> str:
+    """The last error among torchrun's own lines."""
     errors = [text for text in texts if re.match(r"[\w.]*(Error|Exception)\b|.*error: ", text)]
     return "torchrun itself: " + (errors[-1] if errors else "it ended without naming a rank")
 
@@ -204,7 +208,7 @@ def _stacks(texts: Sequence[str]) -> list[list[re.Match[str]]]:
 
 def _where(lines: Sequence[Line], rank: int, script: Path) -> str:
     """From the stack that faulthandler printed (most recent call first), one phrase."""
-    stacks = _stacks([line.text for line in _stderr(lines, rank)])
+    stacks = _stacks([line.text for line in stderr_of(lines, rank)])
     # The signal may have met any thread: Gloo's, a DataLoader's. Ask the one that runs the script.
     running = (stack for stack in stacks if any(Path(f["file"]) == script for f in stack))
     frames = next(running, stacks[0] if stacks else [])
@@ -216,3 +220,9 @@ def _where(lines: Sequence[Line], rank: int, script: Path) -> str:
         return f"in {inner['function']} ({Path(inner['file']).name}, line {inner['line']})"
     at = f"{script.name}, line {own['line']}, in {own['function']}"
     return f"at {at}" if own is inner else f"in {inner['function']}, called from {at}"
+
+
+def table_of(texts: Sequence[str]) -> str:
+    """torchrun's own table of failures, or "" if it printed none."""
+    marks = [i for i, text in enumerate(texts) if text.startswith("=" * 20)]
+    return "\n".join(texts[marks[0] : marks[-1] + 1]) if len(marks) > 1 else ""

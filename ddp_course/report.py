@@ -3,6 +3,7 @@
     log(step=3, loss=0.25)        one JSON line in the run's folder (in a shell: printed)
     with span("forward"): …       a named piece of the step, on the profiler's timeline
     with traced(): …              profile these steps, if the launch asked for a trace
+    digest(model)                 note what this replica's parameters are, to be compared afterwards
     run_rank(main)                run main() and leave as a rank should
     my_folder()                   where to leave files, such as checkpoints
 
@@ -89,6 +90,26 @@ def traced() -> Iterator[None]:
         yield
         time.sleep(0.02)  # Gloo's threads close their last event a moment after wait() returns
     profiler.export_chrome_trace(str(Path(folder) / f"trace-{os.environ.get('RANK', '0')}.json"))
+
+
+def digest(model: Any, name: str = "model") -> str:
+    """Note a digest of a model's parameters, bit for bit, and return it; no rank waits for another.
+
+    Replicas that DDP keeps equal have equal digests: `ddp_course.diagnose` compares what the ranks
+    noted under the same name, first with first, second with second.
+    """
+    import hashlib
+
+    import torch
+
+    found = hashlib.sha256()
+    for parameter in model.parameters():
+        flat = parameter.detach().cpu().contiguous().reshape(-1)
+        found.update(str((tuple(parameter.shape), parameter.dtype)).encode())
+        found.update(flat.view(torch.uint8).numpy().tobytes())
+    value = found.hexdigest()[:16]
+    emit("digest", name=name, digest=value)
+    return value
 
 
 def my_folder() -> Path:

@@ -1,15 +1,29 @@
-"""Which rank failed first, what followed, and what a forgotten pause explains."""
+"""Which rank failed first by its output alone, what followed, and where the ranks were."""
 
 from __future__ import annotations
 
+import json
 import signal
 from pathlib import Path
 
-from ddp_course.failures import Observed, exit_codes, first_failure, time_out
+import pytest
+
+from ddp_course import failures
+from ddp_course.failures import Observed, exit_codes, first_rank
 from ddp_course.runs import Line
 
 BROKEN = "RuntimeError: [pair.cc:561] Connection closed by peer [127.0.0.1]:4711."
 WAITED = "RuntimeError: [unbound_buffer.cc:78] Timed out waiting 10000ms for recv operation"
+TABLE = """\
+============================================================
+job.py FAILED
+------------------------------------------------------------
+Failures:
+[1]:
+  time      : 2026-01-01_00:00:00
+  rank      : 1 (local_rank: 1)
+  exitcode  : -9 (pid: 12)
+============================================================"""
 
 
 def raised(t_s: float, rank: int, error: str) -> list[Line]:
@@ -19,15 +33,23 @@ def raised(t_s: float, rank: int, error: str) -> list[Line]:
 
 def test_the_culprit_comes_before_the_louder_victim() -> None:
     lines = raised(1.0, 0, BROKEN) + raised(1.1, 1, "ValueError: boom")
-    failure = first_failure(lines, Observed(), {0: 1, 1: 1})
-    assert failure is not None and failure.rank == 1
-    assert failure.consequences == {0: BROKEN}
+    assert first_rank(lines, Observed(), {0: 1, 1: 1}) == 1
+    assert failures.consequences(lines, {0: 1, 1: 1}, 1) == {0: BROKEN}
+    assert failures.followed(lines, 0) and not failures.followed(lines, 1)
+
+
+def test_among_equals_the_earliest_comes_first() -> None:
+    lines = raised(1.0, 1, "ValueError: a") + raised(1.1, 0, "ValueError: b")
+    assert first_rank(lines, Observed(), {0: 1, 1: 1}) == 1
+    observed = Observed(deaths=[(1.0, 2, -9), (1.1, 0, -9)])
+    assert first_rank([], observed, {0: -9, 2: -9}) == 2
+    assert first_rank([], observed, {0: 0, 2: -signal.SIGTERM}) is None
 
 
 def test_the_same_error_on_every_rank_is_told_once() -> None:
     error = "ModuleNotFoundError: No module named 'nothing'"
-    failure = first_failure(raised(1.0, 0, error) + raised(1.1, 1, error), Observed(), {0: 1, 1: 1})
-    assert failure is not None and failure.consequences == {1: "the same error"}
+    lines = raised(1.0, 0, error) + raised(1.1, 1, error)
+    assert failures.consequences(lines, {0: 1, 1: 1}, 0) == {1: "the same error"}
 
 
 def test_exit_codes_come_in_the_order_of_ranks() -> None:
@@ -36,12 +58,22 @@ def test_exit_codes_come_in_the_order_of_ranks() -> None:
     assert exit_codes([], observed, 3, ok=True)[1] == 0
 
 
-def test_a_forgotten_pause_is_named_as_the_cause() -> None:
-    observed = Observed(deaths=[(12.0, 1, 1)], paused={0}, started={0, 1})
-    lines = raised(12.0, 1, WAITED)
-    failed = first_failure(lines, observed, {1: 1})
-    assert failed is not None
-    assert failed.what.startswith("you paused rank 0 and did not resume it")
-    ended = time_out(lines, observed, 2, 20, Path("job.py"))
-    assert ended.what.startswith("you paused rank 0 and did not resume it")
-    assert ended.where[1] == f"gone: {WAITED}"
+def test_a_rank_that_is_gone_is_nowhere() -> None:
+    observed = Observed(deaths=[(12.0, 1, 1)], started={0, 1})
+    where = failures.places(raised(12.0, 1, WAITED), observed, 3, Path("job.py"))
+    assert where[1] == f"gone: {WAITED}"
+    assert "not started yet" in where[2]
+
+
+def test_torchruns_table_is_cut_out() -> None:
+    texts = ["E1101 failed (exitcode: -9)", *TABLE.splitlines(), "a last word"]
+    assert failures.table_of(texts) == TABLE
+    assert failures.table_of(["nothing", "===="]) == ""
+
+
+def test_what_was_observed_survives_the_file() -> None:
+    seen = Observed(deaths=[(1.0, 2, 1)], killed={1: 9}, paused={0}, started={0, 1, 2})
+    assert Observed.of(json.loads(json.dumps(seen.record()))) == seen
+    for wrong in ({}, {"deaths": [[1]], "killed": {}, "paused": [], "started": []}):
+        with pytest.raises((KeyError, ValueError, TypeError)):
+            Observed.of(wrong)

@@ -426,6 +426,10 @@ HANGING = {
     "wrong_barrier",
     "wrong_evaluation",
 }  # from two ranks on
+DIAGNOSED = {  # from the gallery of what can go wrong
+    "hang_missing_rank", "hang_different_collectives", "hang_crossed_pairs", "hang_data_worker",
+    "hang_at_start", "crash_one_rank", "crash_different_models",
+}  # fmt: skip
 REFUSED = {"wrong_device_ids", "wrong_output_device", "wrong_output_kept"}
 ELSEWHERE = {  # their cases are in test_lesson_03.py
     *HANGING, "train_uneven_one_process", "wait_for_straggler", "weight_batches",
@@ -434,9 +438,12 @@ ELSEWHERE = {  # their cases are in test_lesson_03.py
     "train_pipeline_replicas", "count_pipeline_memory", "wrong_isend",
 } | {  # … and in test_lesson_06.py
     "read_environment", "survive_kill", "follow_nodes", "wrong_fixed_port", "wrong_modulo_index",
-}  # fmt: skip
+} | DIAGNOSED  # … and in test_diagnosis.py  # fmt: skip
 FAILING = (
-    HANGING | REFUSED | {job for job, knobs, _, ends_well in CASES if not ends_well and not knobs}
+    HANGING
+    | DIAGNOSED
+    | REFUSED
+    | {job for job, knobs, _, ends_well in CASES if not ends_well and not knobs}
 )
 
 
