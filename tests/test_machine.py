@@ -77,7 +77,6 @@ def test_what_stops_the_course_is_a_problem_with_its_remedy(
         ({"shm_gb": 0.064}, "/dev/shm", "--shm-size"),
         ({"disk_gb": 0.5}, "room for runs", "traced runs"),
         ({"can_fork": False}, "warm start", "plain torchrun"),
-        ({"sandbox_error": "bubblewrap is not installed"}, "sandbox", "instructors"),
     ],
 )
 def test_what_does_not_stop_the_course_is_a_note(

@@ -50,6 +50,9 @@ def _literal(text: str) -> Any:
 
 def _add_doctor(commands: Any) -> None:
     parser = commands.add_parser("doctor", help="can the course run on this machine?")
+    parser.add_argument(
+        "--grading", action="store_true", help="also run a job of two ranks in the graders' sandbox"
+    )
     parser.set_defaults(command=_doctor)
 
 
@@ -58,6 +61,15 @@ def _doctor(given: argparse.Namespace) -> int:
 
     report = doctor()
     print(report)
+    if given.grading:
+        from ddp_course.grading.box import try_sandbox
+        from ddp_course.grading.sandbox import NoSandbox
+
+        try:
+            print(try_sandbox())
+        except NoSandbox as error:
+            print(error)
+            return 4
     return 0 if report.ok else 1
 
 

@@ -381,5 +381,18 @@ def probe(image: Path) -> str:
     return "" if verdict.passed else next(one.message for one in verdict.results if one.message)
 
 
+def try_sandbox() -> str:
+    """What `doctor --grading` says. Raises sandbox.NoSandbox where grading cannot contain."""
+    with sandbox.image() as image:
+        problem = probe(image)
+    if problem:
+        raise sandbox.NoSandbox(
+            f"A job of two ranks does not run in the sandbox: {problem}",
+            action="see what bubblewrap needs on this system, or use --unsafe-no-sandbox for files "
+            "that you have read and trust",
+        )
+    return f"Grading can contain submissions: two ranks ran in {sandbox.version()}."
+
+
 def _verdict(exercise: Exercise, results: tuple[Result, ...]) -> Verdict:
     return Verdict(exercise.name, exercise.title, results, note=NOTE)
