@@ -35,6 +35,7 @@ MAX_RANKS = 128
 MAX_NODES = 8
 _HOSTS = 2  # warm hosts that are tried before a launch is given up
 _POLL_S = 0.04  # how often a live run's files are read: well below the 0.2 s that a reader notices
+_IDLE_POLL_S = 0.1  # the same after a second without anything new: the job needs the cores
 _START_S = 120.0  # for a new warm host to import torch, on a busy machine
 _TELL_S = 2.0  # for the ranks to write their ledgers, on a busy machine; it takes some 20 ms
 _DUMP_S = 1.0  # for the ranks to write their stacks before the end
@@ -181,7 +182,7 @@ class _Plan:
             "PET_LOG_DIR": str(folder / "logs"),
             "PET_REDIRECTS": "3",
             "PET_SHUTDOWN_TIMEOUT": "3",  # a rank that is told to end first writes its ledger
-            "PET_MONITOR_INTERVAL": "0.02",
+            "PET_MONITOR_INTERVAL": "0.25" if self.warm else "0.1",  # warm: cut short by an end
             "DDP_COURSE_RUN": str(folder),
             "DDP_COURSE_SCRIBE": "1",
             "DDP_COURSE_TIMEOUT_S": str(self.limit_s / 2),
@@ -381,10 +382,13 @@ class _Launch:
         ask_again = time.monotonic() + 0.5
         waiter = select.poll()  # select() itself refuses descriptors above 1023
         waiter.register(self._link, select.POLLIN)
+        last_news = time.monotonic()
         while self._exit is None:
-            changed = bool(waiter.poll(_POLL_S * 1000)) and self._hear()
+            busy = self._told is not None or time.monotonic() - last_news < 1
+            patience_s = _POLL_S if busy else _IDLE_POLL_S
+            changed = bool(waiter.poll(patience_s * 1000)) and self._hear()
             if run._poll() or changed or self._news:
-                self._news = False
+                self._news, last_news = False, time.monotonic()
                 run._changed()
             now = time.monotonic()
             if starting and self._heard:

@@ -36,6 +36,7 @@ from ddp_course.errors import CannotRun, NoEvidence, NoSuchRun
 
 KEEP_RUNS = 100
 KEEP_DAYS = 14
+_SEARCH_S = 0.15  # how often a live run's folder is searched for new files
 _MAX_LINE = 20_000  # characters of one line that are kept
 _MAX_EVENT = 1 << 20  # the same for an event, which may hold all weights of a small model
 _MAX_READ = 4 << 20  # bytes of one file that are read at a time
@@ -186,11 +187,13 @@ class Record:
         self._inodes: dict[Path, int] = {}
         self._pieces: dict[Path, bytes] = {}
         self._room: dict[Path, int] = {}  # bytes of memory that its lines may still take
+        self._found: list[tuple[Path, int | None, int, str]] = []
+        self._searched_s = 0.0
 
     def poll(self, now_s: float, *, last: bool = False) -> bool:
         """Take in what was written since; return whether anything was. `last` ends open lines."""
         before = len(self.lines), len(self.events)
-        for path, rank, attempt, stream in self._streams():
+        for path, rank, attempt, stream in self._streams(last):
             for text in self._new_lines(path, last):
                 shown = text.rstrip("\r").rsplit("\r", 1)[-1]  # what a terminal would show
                 self.lines.append(Line(now_s, rank, stream, shown, attempt))
@@ -199,7 +202,13 @@ class Record:
                 self._take_event(text)
         return (len(self.lines), len(self.events)) != before
 
-    def _streams(self) -> list[tuple[Path, int | None, int, str]]:
+    def _streams(self, last: bool) -> list[tuple[Path, int | None, int, str]]:
+        """Searched for now and then, unless there is none yet: a live job feels each search."""
+        if len(self._found) < 2 or last or time.monotonic() - self._searched_s > _SEARCH_S:
+            self._found, self._searched_s = self._search(), time.monotonic()
+        return self._found
+
+    def _search(self) -> list[tuple[Path, int | None, int, str]]:
         found: list[tuple[Path, int | None, int, str]] = []
         patterns = "logs/*/attempt_*/*/std*.log", "logs/node-*/*/attempt_*/*/std*.log"
         for path in (path for pattern in patterns for path in self.folder.glob(pattern)):
@@ -219,6 +228,10 @@ class Record:
         offset, room = self._offsets.get(path, 0), self._room.get(path, most)
         data = self._pieces.get(path, b"")
         full = room <= 0
+        with contextlib.suppress(OSError):
+            seen = path.stat()
+            if not last and (seen.st_ino, seen.st_size) == (self._inodes.get(path), offset):
+                return []
         with contextlib.suppress(OSError), untrusted.open_file(path) as file:
             inode = os.fstat(file.fileno()).st_ino
             if self._inodes.setdefault(path, inode) != inode:  # a node that came back began it anew
