@@ -77,6 +77,84 @@ def resumes_but(line: str, instead: str) -> str:
     return RESUMES.replace(line, instead)
 
 
+def partition(
+    order: str = "torch.randperm(size, generator=torch.Generator().manual_seed(epoch)).tolist()",
+    count: str = "math.ceil(size / world_size)",
+    fill: str = "order[: count * world_size - size]",
+    share: str = "order[rank::world_size]",
+) -> str:
+    """Lines for ex02b."""
+    return f"order = {order}\ncount = {count}\norder += {fill}\nreturn {share}"
+
+
+PARTITIONS = [
+    ("order = list(range(size))", "no indices returned"),
+    ("return [float(rank)] * size", "no indices returned"),
+    (partition(fill="list(range(size, count * world_size))"), "indices beyond the data"),
+    (partition(fill="[]", share="order"), "everything on every rank"),
+    (partition(share="order[:count]"), "the same share on every rank"),
+    (
+        partition(count="size // world_size", fill="[]", share="order[rank * count :][:count]"),
+        "the rest left out",
+    ),
+    (partition(fill="[]"), "unequal counts"),
+    (partition(order="torch.randperm(size).tolist()"), "each rank shuffles its own way"),
+    (
+        partition().replace("manual_seed(epoch)", "manual_seed(epoch + rank)"),
+        "each rank shuffles its own way",
+    ),
+    (partition(order="list(range(size))"), "not shuffled"),
+    (partition(order="[(i + epoch) % size for i in range(size)]"), "not shuffled"),
+    (
+        "order = torch.randperm(size)\ndist.broadcast(order, src=0)\n"
+        + partition(order="order.tolist()"),
+        "another order when asked again",
+    ),
+    (
+        "import random\n"
+        + partition(order="list(range(size))").replace("return ", "mine = ")
+        + "\nrandom.Random(epoch).shuffle(mine)\nreturn mine",
+        "own share shuffled",
+    ),
+    (partition().replace("manual_seed(epoch)", "manual_seed(0)"), "the same order in every epoch"),
+]
+
+
+def repair(loss: str, before: str = "") -> str:
+    """Lines for ex03c."""
+    lines = [
+        *before.splitlines(),
+        "optimizer.zero_grad()",
+        f"loss = {loss}",
+        "loss.backward()",
+        "optimizer.step()",
+        "total += loss.item()",
+    ]
+    return "\n".join(
+        ["total = 0", "for x, y in batches:", *(f"    {line}" for line in lines), "return total"]
+    )
+
+
+SUM = "((model(x) - y) ** 2).sum()"
+MEAN = f"{SUM} / max(1, len(x))"
+FEWEST = "least = torch.tensor(len(x))\ndist.all_reduce(least, op=dist.ReduceOp.MIN)\n"
+REPAIRS = [
+    (repair("nn.functional.mse_loss(model(x), y)"), "mean of no samples"),
+    (repair(MEAN).replace("return total", "print(total)"), "no loss returned"),
+    (repair(MEAN, FEWEST + "if not least:\n    continue"), "the step left out on all ranks"),
+    (repair(MEAN, FEWEST + "if not least:\n    break"), "stops at the first empty batch"),
+    (
+        repair(
+            f"{MEAN} * dist.get_world_size() / those",
+            "those = torch.tensor(len(x) > 0).float()\ndist.all_reduce(those)",
+        ),
+        "divided by the ranks that have samples",
+    ),
+    ("model = model.module\n" + repair(MEAN), "each rank trains alone"),
+    ("return model.train() and 0.0", "nothing trained"),
+    (repair(SUM), "sum instead of mean"),
+]
+
 # exercise, the learner's lines, the mistake's name
 WRONG = [
     ("ex00", "dist.all_reduce(number.clone())", "nothing returned"),
@@ -180,6 +258,8 @@ WRONG = [
         "        dist.all_reduce(p.grad)\n        p.grad /= dist.get_world_size()\n        return",
         "some parameters only",
     ),
+    *(("ex02b", lines, mistake) for lines, mistake in PARTITIONS),
+    *(("ex03c", lines, mistake) for lines, mistake in REPAIRS),
     ("ex07", "model.zero_grad()", "no gradients"),
     ("ex07", loop("with model.no_sync():", "    mse(x, y, k).backward()"), "never synchronised"),
     (
@@ -405,6 +485,10 @@ WRONG += [
 
 # A second, differently written right answer per exercise.
 RIGHT = {
+    "ex02b": "from torch.utils.data.distributed import DistributedSampler\n"
+    "sampler = DistributedSampler(range(size), world_size, rank)\n"
+    "sampler.set_epoch(epoch)\nreturn list(sampler)",
+    "ex03c": repair("nn.functional.mse_loss(model(x), y) if len(x) else model(x).sum() * 0"),
     "ex05": HANDED_OVER,
     "ex06": SURVIVES,
     "ex00": "parts = [torch.empty_like(number) for _ in range(dist.get_world_size())]\n"
@@ -508,7 +592,7 @@ def test_an_exercise_file_is_a_script(exercise: str) -> None:
             timeout=200,
         )
         assert (ran.returncode == 0) is ends_well, ran.stderr
-        assert ends_well or "is yours to write" in ran.stderr
+        assert ends_well or "is yours to " in ran.stderr
 
 
 @pytest.mark.parametrize(("exercise", "lines", "mistake"), WRONG, ids=[w[2] for w in WRONG])
@@ -552,6 +636,7 @@ def test_whatever_is_drawn_tells_the_rules_of_ex03b_apart() -> None:
 def test_every_known_mistake_has_a_wrong_answer() -> None:
     known = {(one.name, m.name) for one in judging.EXERCISES.values() for m in one.mistakes}
     assert {(exercise, mistake) for exercise, _, mistake in WRONG} == known
+    assert all(len(one.mistakes) >= 3 for one in judging.EXERCISES.values())
     hints = [m.hint for one in judging.EXERCISES.values() for m in one.mistakes]
     assert len(set(hints)) == len(hints)
 

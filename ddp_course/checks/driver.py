@@ -10,8 +10,10 @@ import contextlib
 import importlib.util
 import io
 import linecache
+import operator
 import os
 import queue
+import random
 import signal
 import socket
 import sys
@@ -115,7 +117,7 @@ class Counted:
 
 def _started() -> int:
     """How many collectives, sends and receives this process has started, by its groups' numbers."""
-    groups = dist.distributed_c10d._world.pg_map
+    groups: Any = dist.distributed_c10d._world.pg_map
     return sum(group._get_sequence_number_for_group() for group in groups)
 
 
@@ -148,8 +150,10 @@ def drive_ex00(function: Function, inputs: Tensors, device: torch.device) -> Ten
 class Broad(nn.Linear):
     """A linear layer with further parameters, which change nothing but are averaged as well."""
 
-    def __init__(self, *sizes: int, ballast: int = BALLAST, **more: Any) -> None:
-        super().__init__(*sizes, **more)
+    def __init__(
+        self, inputs: int, outputs: int, *, bias: bool = True, ballast: int = BALLAST
+    ) -> None:
+        super().__init__(inputs, outputs, bias)
         self.ballast = nn.Parameter(torch.zeros(ballast))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -307,6 +311,52 @@ def drive_ex03b(function: Function, inputs: Tensors, device: torch.device) -> Te
     return outputs
 
 
+def drive_ex02b(function: Function, inputs: Tensors, device: torch.device) -> Tensors:
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    torch.manual_seed(int(inputs["seed"]))
+    random.seed(int(inputs["seed"]))
+    np.random.seed(int(inputs["seed"]))
+    outputs: Tensors = {}
+    for case in ("even", "uneven", "tiny"):
+        size = int(inputs[f"{case}/size"])
+        shares = [_whole(function(size, int(epoch), rank, ranks)) for epoch in inputs["epochs"]]
+        kept = [share for share in shares if share is not None]
+        if len(kept) == len(shares):
+            outputs[f"{case}/counts"] = np.array([len(share) for share in kept], np.int64)
+            outputs[f"{case}/indices"] = np.concatenate(kept)
+    return outputs
+
+
+def _whole(indices: Any) -> Array | None:
+    """Whole numbers in a row, if that is what it is."""
+    if not isinstance(indices, list | tuple | range | torch.Tensor | np.ndarray):
+        return None
+    try:
+        array = np.array([operator.index(one) for one in indices], np.int64)
+    except (TypeError, OverflowError, RuntimeError):
+        return None
+    return array
+
+
+def drive_ex03c(function: Function, inputs: Tensors, device: torch.device) -> Tensors:
+    models = {}
+    for case in ("hole", "full"):  # both before any call: DDP's constructor communicates
+        module = Broad(3, 1, bias=False).to(device)
+        module.weight.data = torch.tensor(inputs["weight"], device=device)
+        models[case] = DDP(module, device_ids=[device.index] if device.type == "cuda" else None)
+    outputs: Tensors = {}
+    for case, model in models.items():
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        x, y = (torch.tensor(inputs[f"{case}/{name}"], device=device) for name in ("x", "y"))
+        counts = inputs[f"{case}/count"]
+        batches = [(x[i, :count], y[i, :count]) for i, count in enumerate(counts)]
+        loss = function(model, optimizer, batches)
+        outputs[f"{case}/weight"] = _array(model.module.weight)
+        if isinstance(loss, int | float | torch.Tensor):
+            outputs[f"{case}/loss"] = _array(torch.as_tensor(loss, dtype=torch.float64))
+    return outputs
+
+
 def drive_ex04(function: Function, inputs: Tensors, device: torch.device) -> Tensors:
     """Call it twice, as two processes would: fresh model, optimizer and random state each time."""
     path, first = my_folder() / "checkpoint.pt", int(inputs["first"])
@@ -409,9 +459,11 @@ DRIVES = {
     "ex00": drive_ex00,
     "ex01": drive_ex01,
     "ex02": drive_ex02,
-    "ex04": drive_ex04,
+    "ex02b": drive_ex02b,
     "ex03": drive_ex03,
     "ex03b": drive_ex03b,
+    "ex03c": drive_ex03c,
+    "ex04": drive_ex04,
     "ex05": drive_ex05,
     "ex06": drive_ex06,
     "ex07": drive_ex07,
