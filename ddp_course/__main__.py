@@ -4,7 +4,11 @@
     prepare NAME        download a data set, once
     run JOB [-- …]      launch a job, or any script that torchrun can run, and wait for it
     diagnose [FOLDER]   what happened in a run, and what to do
-    check [EXERCISE …]  check exercises
+    check [EXERCISE …]  check exercises; watch checks them whenever they are saved
+    hint EXERCISE       help, one step at a time: --more, --solution
+    reset EXERCISE      put its file back as it was given; what you had is kept
+    diff EXERCISE       what you have changed
+    list, progress      all exercises, and how far you are
 
 Exit codes: 0 well, 1 not (a failed run, a check not passed, a problem found), 2 a wrong request,
 130 interrupted.

@@ -10,6 +10,8 @@ on the right device and wrapped in DDP:
 local_rank, local_world_size: this rank's number among those on its machine, and how many they are;
 gpus: how many GPUs the machine has.
 
+Difficulty: medium, about 10 minutes.
+
 Write the marked lines, then run `check("ex01")` in lesson 01. The check also pretends machines with
 GPUs: it hands your function their numbers, and writes down what it asks for. To run this file:
 

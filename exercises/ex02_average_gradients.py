@@ -4,6 +4,8 @@ Target: every rank has called backward() on data of its own, then calls `average
 Afterwards each gradient is the mean over all ranks, on every rank. A frozen parameter has no
 gradient (None): leave it. The weights stay as they are.
 
+Difficulty: easy, about 10 minutes.
+
 Write the marked lines, then run `check("ex02")` in lesson 02. To run this file by itself:
 
     python -m torch.distributed.run --standalone --nproc-per-node=3 \

@@ -9,6 +9,8 @@ samples that it is to train on in this epoch, as numbers from 0 to size - 1.
 - The order is shuffled anew in each epoch, before it is shared out, so that a rank does not always
   get the same samples. Asked again for the same epoch, it is the same.
 
+Difficulty: medium, about 15 minutes.
+
 Write the marked lines, then run `check("ex02b")` in lesson 02. To run this file by itself:
 
     python -m torch.distributed.run --standalone --nproc-per-node=3 \

@@ -4,6 +4,8 @@ Target: after each step every rank calls `agree_to_stop(wish, device)`: `wish` i
 wants to stop. It returns True on all ranks if at least one of them wants to stop, and False on all
 ranks otherwise.
 
+Difficulty: easy, about 5 minutes.
+
 Write the marked lines, then run `check("ex03b")` in lesson 03. To run this file by itself:
 
     python -m torch.distributed.run --standalone --nproc-per-node=3 \

@@ -5,6 +5,8 @@ inputs as `data`, rank 1 the targets. Afterwards each rank's parameters have the
 process with the whole model would compute, added to those that were there: a step may have several
 micro-batches. Nothing is averaged: the ranks hold different layers, not replicas.
 
+Difficulty: hard, about 20 minutes.
+
 Write the marked lines, then run `check("ex05")` in lesson 05. To run this file by itself:
 
     python -m torch.distributed.run --standalone --nproc-per-node=2 exercises/ex05_hand_over.py

@@ -5,6 +5,8 @@ Target: every rank calls `accumulate(model, micro_batches)` with its own micro-b
 each gradient is that of the mean squared error over all micro-batches of all ranks, and DDP has
 averaged once. All micro-batches are of equal size; how many there are is len(micro_batches).
 
+Difficulty: medium, about 15 minutes.
+
 Write the marked lines, then run `check("ex07")` in lesson 07. To run this file by itself:
 
     python -m torch.distributed.run --standalone --nproc-per-node=3 \

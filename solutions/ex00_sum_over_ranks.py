@@ -3,6 +3,8 @@
 Target: every rank calls `sum_over_ranks(number)` with a tensor of its own. On every rank it returns
 the sum over all ranks, and the tensor that was passed in still holds what it held before.
 
+Difficulty: easy, about 5 minutes.
+
 Write the marked lines, then run `check("ex00")` in lesson 00. To run this file by itself:
 
     python -m torch.distributed.run --standalone --nproc-per-node=3 \

@@ -5,6 +5,8 @@ each sample. The ranks have unequal numbers of samples, and one may have none. I
 to call backward() on. DDP then averages gradients over ranks, and what comes out must be the
 gradient of the mean loss over all samples of all ranks.
 
+Difficulty: medium, about 10 minutes.
+
 Write the marked lines, then run `check("ex03")` in lesson 03. To run this file by itself:
 
     python -m torch.distributed.run --standalone --nproc-per-node=3 \

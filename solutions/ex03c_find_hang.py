@@ -7,6 +7,8 @@ Target: all ranks finish, whichever batches are empty. A rank without samples ta
 with a loss and a gradient of zero; the loss of every other batch is the mean squared error over its
 samples, and each step is DDP's average over all ranks, as before.
 
+Difficulty: medium, about 15 minutes.
+
 Write the marked lines, then run `check("ex03c")` in lesson 03. To run this file by itself:
 
     python -m torch.distributed.run --standalone --nproc-per-node=3 exercises/ex03c_find_hang.py

@@ -5,6 +5,8 @@ it goes on from there: the weights, the optimizer, the random state of *this* ra
 that are left. It is called again as in a fresh process: fresh model, fresh optimizer, another
 random state, the same batches.
 
+Difficulty: hard, about 25 minutes.
+
 Write the marked lines, then run `check("ex04")` in lesson 04. To run this file by itself:
 
     python -m torch.distributed.run --standalone --nproc-per-node=3 \

@@ -7,6 +7,8 @@ the last step that was finished, and ends with the weights of a run that nobody 
 - After every step rank 0, and no other, saves what is needed to go on, with torch.save.
 - A kill may come in the middle of a save: at any moment `path` is a whole file, or absent.
 
+Difficulty: hard, about 25 minutes.
+
 Write the marked lines, then run `check("ex06")` in lesson 06. To run this file by itself:
 
     python -m torch.distributed.run --standalone --nproc-per-node=3 \

@@ -340,7 +340,7 @@ def _whole(indices: Any) -> Array | None:
 
 def drive_ex03c(function: Function, inputs: Tensors, device: torch.device) -> Tensors:
     models = {}
-    for case in ("hole", "full"):  # both before any call: DDP's constructor communicates
+    for case in ("full", "hole"):  # both before any call: DDP's constructor communicates
         module = Broad(3, 1, bias=False).to(device)
         module.weight.data = torch.tensor(inputs["weight"], device=device)
         models[case] = DDP(module, device_ids=[device.index] if device.type == "cuda" else None)

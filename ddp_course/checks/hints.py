@@ -37,6 +37,12 @@ class Hint:
 
     __repr__ = __str__
 
+    def in_a_shell(self) -> str:
+        """The same, with the next step as a shell's command."""
+        command = f"python -m ddp_course hint {self.exercise}"
+        text = str(self).replace(f'hint("{self.exercise}", more=True)', f"{command} --more")
+        return text.replace(f'hint("{self.exercise}", solution=True)', f"{command} --solution")
+
     def _repr_html_(self) -> str:
         body = "".join(
             f"<div><b>{escape(heading)}</b></div>{_block(heading, text)}"

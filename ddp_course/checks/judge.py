@@ -6,7 +6,7 @@ import json
 import shlex
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -75,10 +75,10 @@ def judge(name: str, *, tell: Callable[[list[Observation]], None] | None = None)
     return verdict
 
 
-def check(exercise: str) -> Verdict:
-    """Judge it, show meanwhile what the ranks do, and remember the result."""
+def check(exercise: str, *, quiet: bool = False) -> Verdict:
+    """Judge it, show meanwhile what the ranks do unless `quiet`, and remember the result."""
     one = find(exercise)
-    with live.shown(one.name) as tell:
+    with live.shown(one.name) if not quiet else nullcontext() as tell:
         verdict = judge(one.name, tell=tell)
     problem = record.note(verdict)
     return replace(verdict, note=f"{verdict.note}\n{problem}") if problem else verdict
@@ -169,15 +169,23 @@ def _failed_rank(
 def _table_of_acts(seen: list[Observation]) -> dict[str, Any]:
     """What each rank did, one beside the other."""
     head, rows = ["rank", "what it did"], [[str(one.rank), _did(one)] for one in seen]
+    most = max(one.calls or 0 for one in seen)
     columns = {
         "where": [one.line if not one.answered else "" for one in seen],
-        "collectives": ["" if one.calls is None else str(one.calls) for one in seen],
+        "collectives": [_calls(one, most) for one in seen],
     }
     for name, cells in columns.items():
         if any(cells):
             head.append(name)
             rows = [[*row, cell] for row, cell in zip(rows, cells, strict=True)]
     return {"head": tuple(head), "rows": tuple(map(tuple, rows))}
+
+
+def _calls(one: Observation, most: int) -> str:
+    """How many collectives a rank has started, marked if others have started more."""
+    if one.calls is None:
+        return ""
+    return f"{one.calls} ✗" if one.calls < most else f"{one.calls}  "
 
 
 def _did(one: Observation) -> str:

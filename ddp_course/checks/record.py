@@ -23,10 +23,10 @@ from typing import Any
 
 from ddp_course.checks import exercises, files
 from ddp_course.checks.exercises import EXERCISES, exercise_file
-from ddp_course.checks.verdict import SIGNS, WORDS, Verdict
+from ddp_course.checks.verdict import SIGNS, WORDS, Verdict, aligned
 from ddp_course.errors import CourseError
 from ddp_course.runs import runs_folder
-from ddp_course.views.style import page, table, text_table
+from ddp_course.views.style import page, table
 
 _MOST_BYTES = 1 << 20
 _FIELDS: dict[str, type | tuple[type, ...]] = {
@@ -90,7 +90,7 @@ class Progress:
         return f"{passed} of {len(EXERCISES)} exercises passed, {best} of {most} points"
 
     def __str__(self) -> str:
-        lines = text_table(HEAD, self.rows()).splitlines()
+        lines = aligned(HEAD, self.rows()).splitlines()
         return "\n".join([*lines, "", self.summary, *filter(None, [self.problem])])
 
     __repr__ = __str__

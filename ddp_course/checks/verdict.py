@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
-from ddp_course.views.style import page, table, text_table
+from ddp_course.views.style import page, table
 
 SIGNS = {
     "pass": "✓",
@@ -93,14 +94,31 @@ class Verdict:
         return f"{sign} {self.exercise} {self.title}: {word}, {score}"
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, for the run's folder."""
+        """Plain values, for the run's folder and for `check --json`."""
         return {
             "exercise": self.exercise,
+            "title": self.title,
             "status": self.status,
             "points": self.points,
             "max_points": self.max_points,
+            "file": self.file,
+            "command": self.command,
+            "run": self.folder,
+            "note": self.note,
             "results": [
-                {"id": one.id, "status": one.status, "points": one.points, "mistake": one.mistake}
+                {
+                    "id": one.id,
+                    "title": one.title,
+                    "status": one.status,
+                    "points": one.points,
+                    "max_points": one.max_points,
+                    "message": one.message,
+                    "mistake": one.mistake,
+                    "hint": one.hint,
+                    "why": one.why,
+                    "table": {"head": list(one.head), "rows": [list(row) for row in one.rows]},
+                    "traceback": one.traceback,
+                }
                 for one in self.results
             ],
         }
@@ -136,10 +154,23 @@ class Verdict:
         )
 
 
+def aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table for a terminal: words begin where their column begins, numbers end where it ends."""
+    lines = [head, *rows]
+    columns = list(zip(*lines, strict=True))
+    words = [all(any(map(str.isalpha, cell)) for cell in c[1:] if cell) for c in columns]
+    cells = [
+        [cell.ljust(max(map(len, column))) if word else cell.rjust(max(map(len, column)))
+         for cell in column]
+        for word, column in zip(words, columns, strict=True)
+    ]  # fmt: skip
+    return "\n".join("  ".join(line).rstrip() for line in zip(*cells, strict=True))
+
+
 def _details(one: Result) -> list[str]:
     lines = one.message.splitlines()
     if one.rows:
-        lines += text_table(list(one.head), [list(row) for row in one.rows]).splitlines()
+        lines += aligned(one.head, one.rows).splitlines()
     lines += one.traceback.splitlines()
     if one.mistake:
         lines.append(f"It looks like: {one.mistake}.")
