@@ -1,0 +1,119 @@
+"""The instructor's guide: its commands, run in order, and what it states, compared."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import stat
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, needs
+from test_exports import ADDRESS, check_github
+from test_readme import minutes
+
+GUIDE = (ROOT / "docs" / "instructors.md").read_text()
+PYTHON = ".venv/bin/python "
+ENDS = {"check": 1, "grade": 1, "regrade": 1}  # a stub is among them; all others end with 0
+
+
+def commands() -> list[str]:
+    blocks = re.findall(r"^```sh\n(.*?)^```", GUIDE, flags=re.MULTILINE | re.DOTALL)
+    lines = [line.split("    # ")[0].strip() for block in blocks for line in block.splitlines()]
+    return [line for line in lines if line]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder like a checkout, so that what the guide makes lands there; with an LMS's files."""
+    folder = tmp_path_factory.mktemp("guide")
+    for name in ("exercises", "solutions", "wrappers"):
+        (folder / name).symlink_to(ROOT / name)
+    points = 3
+    (folder / "gradebook.csv").write_text(
+        "Student,ID,SIS User ID,SIS Login ID,Section,Homework (4711)\n"
+        f"    Points Possible,,,,,{points}.00\nAda,11,s1,ada,A,\nBo,12,s2,bo,A,\n"
+    )
+    (folder / "worksheet.csv").write_text(
+        "Identifier,Full name,ID number,Grade,Maximum Grade,Grade can be changed\n"
+        f"Participant 1,Ada,s1,,{points}.00,Yes\nParticipant 2,Bo,s2,,{points}.00,Yes\n"
+    )
+    return folder
+
+
+def run(line: str, place: Path) -> subprocess.CompletedProcess[str]:
+    if line.startswith(PYTHON):
+        line = f"{shlex.quote(sys.executable)} {line.removeprefix(PYTHON)}"
+    return subprocess.run(
+        ["bash", "-c", line],
+        cwd=place,
+        env={**os.environ, "GIT_DIR": str(ROOT / ".git"), "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@needs("bwrap")
+@pytest.mark.timeout(1200)
+def test_every_command_in_order(place: Path) -> None:
+    said = ""
+    for line in commands():
+        if " check" in line:
+            continue  # test_readme.py and test_exercises.py check the exercises
+        ended = run(line, place)
+        words = line.removeprefix(f"{PYTHON}-m ddp_course ").split()
+        assert ended.returncode == ENDS.get(words[0], 0), f"{line}\n{ended.stdout}{ended.stderr}"
+        assert "Traceback" not in ended.stderr
+        said += ended.stdout + ended.stderr
+        if words[:3] == ["export", "build/class/out", "github"]:
+            assert check_github(ended.stdout)["status"] == "pass"
+    _check_results(place / "build" / "class")
+    _check_archive(place / "build" / "autograder.zip")
+    assert not ADDRESS.search(said)
+
+
+def _check_results(folder: Path) -> None:
+    scores = {
+        one["id"]: one for one in json.loads((folder / "scores.json").read_text())["students"]
+    }
+    top = scores["s1"]["max_score"]
+    late = round(0.9 * top, 2)  # nine hours: one day begun
+    assert scores["s1"]["score"] == late
+    assert scores["s1"]["results"][0]["penalty"] == 0.1
+    assert scores["s2"]["score"] == 0
+    assert f"Ada,11,s1,ada,A,{late:.2f}" in (folder / "canvas.csv").read_text()
+    assert f"Participant 2,Bo,s2,0.00,{top}.00,Yes" in (folder / "moodle.csv").read_text()
+    assert {path.name for path in (folder / "gradescope").iterdir()} == {"s1.json", "s2.json"}
+    assert (folder / "out" / "report.html").is_file()
+
+
+def _check_archive(path: Path) -> None:
+    with zipfile.ZipFile(path) as archive:
+        for name in ("setup.sh", "run_autograder", "wrappers/grade_one.sh", "Makefile"):
+            mode = archive.getinfo(name).external_attr >> 16
+            assert name == "Makefile" or mode & stat.S_IXUSR, name
+
+
+def test_the_plans_add_up() -> None:
+    known = {path.name[:2]: int(minutes(path)[1]) for path in (ROOT / "notebooks").glob("*.ipynb")}
+    plans = re.findall(r"^\| [\w ]+ \| ([\d, ]+) \| (\d+) \|$", GUIDE, flags=re.MULTILINE)
+    assert len(plans) == 3
+    for lessons, total in plans:
+        assert sum(known[one] for one in lessons.split(", ")) == int(total)
+    assert plans[-1][0].split(", ") == sorted(known)
+
+
+def test_links_and_files_exist() -> None:
+    for link in re.findall(r"\]\(([^)]+)\)", GUIDE):
+        assert (ROOT / "docs" / link).is_file(), link
+    for name in re.findall(r"`(wrappers/[\w./]*)`", GUIDE):
+        assert (ROOT / name).exists(), name
+    for page in ("README.md", "CONTRIBUTING.md"):
+        assert "(docs/instructors.md)" in (ROOT / page).read_text(), page
