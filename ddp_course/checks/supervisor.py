@@ -94,6 +94,8 @@ class Gathered:
     bytes_moved  what the meter counted between the inputs and the last answer; None: not metered
     stopped      why the job was ended from outside, if it was
     waited_s     since the ranks got the learner's file, or if they have them, their inputs
+    attempt      how often all ranks have been started again
+    attempt      how often all ranks have been started again
     """
 
     inputs: PerRank
@@ -102,6 +104,8 @@ class Gathered:
     bytes_moved: int | None = None
     stopped: str = ""
     waited_s: float = 0.0
+    attempt: int = 0
+    attempt: int = 0
 
 
 @dataclass
@@ -190,7 +194,14 @@ class Supervisor:
         for link in self._links.values():
             self._send(link, Message({"event": "leave"}))
         waited_s = time.monotonic() - self._since
-        return Gathered(self._inputs, self._seen, self._began, self._bytes_moved, waited_s=waited_s)
+        return Gathered(
+            self._inputs,
+            self._seen,
+            self._began,
+            self._bytes_moved,
+            waited_s=waited_s,
+            attempt=self._attempt,
+        )
 
     def _active(self) -> list[Observation]:
         """The ranks that run the learner's code."""
