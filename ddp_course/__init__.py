@@ -17,6 +17,7 @@ _HOME = {
     "attempts": "ddp_course.views.attempts",
     "bars": "ddp_course.views.bars",
     "check": "ddp_course.checks",
+    "collectives": "ddp_course.views.ledger",
     "compare": "ddp_course.views.compare",
     "diagnose": "ddp_course.diagnosis",
     "doctor": "ddp_course.machine",
