@@ -31,6 +31,7 @@ from ddp_course.runs import Failure, Line, Run, advice_html, counted, exit_text
 
 HEALTHY = frozenset({"healthy", "running"})
 _TOO_EARLY_S = 2.0  # of waiting, before a live rank is called late
+_SHORT_S = 2.5  # an absence that says nothing yet of a rank that is at work
 _RANKED = re.compile(
     r"\b\w*_?rank\b|\bis_main\w*|\bmain_process\b|\bis_master\b|\bmaster\b|\bis_primary\w*|\brank0\b"
 )
@@ -314,8 +315,12 @@ def _killed_by_signal(e: Evidence, rank: int, number: int) -> Diagnosis | None:
             "06 Where is the cause written down?",
             rank,
         )
+    said = failures.exception_of(e.lines, rank)
+    told = f": {said}" if said else ""
     return Diagnosis(
-        "killed", f"rank {rank} ended: {exit_text(-number)}{at}{_waiting_for(e, rank)}", rank=rank
+        "killed",
+        f"rank {rank} ended: {exit_text(-number)}{told}{at}{_waiting_for(e, rank)}",
+        rank=rank,
     )
 
 
@@ -1111,7 +1116,7 @@ def _is_slow(e: Evidence, rank: int, waited: float) -> bool:
         return False
     lags = _lags(e, rank)
     late_before = [lag for lag in lags[-6:] if lag > max(0.05, 0.1 * waited)]
-    return len(late_before) >= 2 or waited <= _TOO_EARLY_S
+    return len(late_before) >= 2 or waited <= _SHORT_S
 
 
 def _lags(e: Evidence, rank: int) -> list[float]:

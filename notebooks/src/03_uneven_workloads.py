@@ -147,7 +147,7 @@ guess = predict(
 impatient = launch("wait_for_straggler", ranks=2, slow_ms=2500.0, timeout_s=1.5, steps=1)
 
 # %%
-guess.reveal("nobody" if impatient.ok else f"rank {impatient.failure.rank}")
+guess.reveal("nobody" if impatient.ok else f"rank {impatient.result['deaths'][0]['rank']}")
 
 # %%
 impatient
@@ -157,9 +157,10 @@ patient = launch("wait_for_straggler", ranks=2, slow_ms=2500.0, timeout_s=30.0, 
 patient.ok
 
 # %% [markdown]
-# Read it: rank 0 can say how long it has waited, but not for whom, nor why: a dead rank, a lost one
-# and a slow one look the same from here. It gives up, and with it the job: torchrun stops the rank
-# that was merely at work. The same work passes with a larger time-out. Choose one above the longest
+# Read it: rank 0's own error (folded, above) can say how long it has waited, but not for whom, nor
+# why: a dead rank, a lost one and a slow one look the same from there. It gives up, and with it the
+# job: torchrun stops the rank that was merely at work. The sentence that names rank 1 was found
+# afterwards, from what every rank had noted. The same work passes with a larger time-out. Choose one above the longest
 # pause that is legitimate (a checkpoint, an evaluation, the first compilation) and below the time
 # that you want to pay for a hang.
 #
@@ -195,8 +196,9 @@ hang
 # %% [markdown]
 # Read it: each rank noted what it was about to do. Three ranks wait in the all-reduce of a step that
 # rank 3 does not have; rank 3 is done, and waits at the end for the three. All four give up, with
-# texts that say how long they waited, and never for which rank. The one reported first is only the
-# first to lose patience. **In a hang, ask where every rank is, and look at the odd one out.**
+# texts (folded) that say how long they waited, and never for which rank. The sentence below them
+# comes from all four ledgers together. **In a hang, ask where every rank is, and look at the odd one
+# out.**
 #
 # ## Can a rank without data still take part?
 #
@@ -388,7 +390,7 @@ stuck
 
 # %%
 named = launch("wrong_barrier", ranks=3, barrier="monitored", timeout_s=2.0)
-named.failure.what
+named.failure.consequences[0]
 
 # %% [markdown]
 # Read it: rank 0 collected the others' answers one by one, and knows who has not come. Use it to
