@@ -31,9 +31,10 @@ Rule = Callable[[Gradients, list[int]], Array | None]  # (sums, counts) → the 
 
 
 def _draw(random: np.random.Generator, ranks: int) -> PerRank:
-    """The hole comes after two whole steps: DDP arranges its buckets anew after the first."""
+    """The hole comes after two whole steps, as DDP arranges its buckets anew after the first, and
+    before the last: otherwise to stop there would be to leave out that step."""
     weight = random.normal(size=(1, FEATURES)).astype(np.float32)
-    rank, step = int(random.integers(0, ranks)), int(random.integers(2, STEPS))
+    rank, step = int(random.integers(0, ranks)), int(random.integers(2, STEPS - 1))
     counts = np.full((ranks, STEPS), SIZE, dtype=np.int64)
     counts[rank, step] = 0
     return [

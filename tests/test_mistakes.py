@@ -1,0 +1,431 @@
+"""Whatever is drawn, every known mistake is wrong, and is taken for itself and for no other.
+
+The outputs of each mistake are made here from the inputs, as the ranks would report them: in
+float32. The wrong answers in test_exercises.py show that real ranks report just these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ddp_course.checks import (
+    ex02_average_gradients as ex02,
+)
+from ddp_course.checks import (
+    ex02b_partition_data as ex02b,
+)
+from ddp_course.checks import (
+    ex03_weight_batches as ex03,
+)
+from ddp_course.checks import (
+    ex03b_stop_together as ex03b,
+)
+from ddp_course.checks import (
+    ex03c_find_hang as ex03c,
+)
+from ddp_course.checks import (
+    ex04_resume_exactly as ex04,
+)
+from ddp_course.checks import (
+    ex05_hand_over as ex05,
+)
+from ddp_course.checks import (
+    ex06_survive_kill as ex06,
+)
+from ddp_course.checks import (
+    ex07_accumulate_without_syncing as ex07,
+)
+from ddp_course.checks.exercises import EXERCISES
+from ddp_course.checks.manifest import PerRank, Tensors, all_close
+
+Acts = Iterator[tuple[str, PerRank]]
+SEEDS = 100
+
+
+def merged(*parts: PerRank) -> PerRank:
+    """Every rank's tensors of all parts; the last part wins."""
+    return [dict(pair for one in mine for pair in one.items()) for mine in zip(*parts, strict=True)]
+
+
+def right(name: str, inputs: PerRank) -> PerRank:
+    return merged(*(check.expected(inputs) for check in EXERCISES[name].checks))
+
+
+def everywhere(inputs: PerRank, **tensors: Any) -> PerRank:
+    named = {name.replace("__", "/"): np.asarray(one) for name, one in tensors.items()}
+    return [dict(named) for _ in inputs]
+
+
+def acts_ex00(inputs: PerRank) -> Acts:
+    good, n = right("ex00", inputs), len(inputs)
+
+    def returns(rule: Callable[[str, int], Any]) -> PerRank:
+        names = {"result": "number", "bulk/result": "bulk/number"}
+        mine = [{out: rule(name, r) for out, name in names.items()} for r in range(n)]
+        return merged(good, mine)
+
+    def total(name: str) -> Any:
+        return np.sum([mine[name] for mine in inputs], axis=0)
+
+    yield "nothing returned", [{"argument": one["argument"]} for one in good]
+    yield "own number returned", returns(lambda name, r: inputs[r][name])
+    yield "own number times the world size", returns(lambda name, r: inputs[r][name] * n)
+    yield "mean instead of sum", returns(lambda name, r: total(name) / n)
+    yield "rank 0's number everywhere", returns(lambda name, r: inputs[0][name])
+    yield "one rank has the sum", returns(lambda name, r: inputs[r][name] if r else total(name))
+    yield "argument overwritten", merged(good, everywhere(inputs, argument=total("number")))
+
+
+def acts_ex01(inputs: PerRank) -> Acts:
+    good, n = right("ex01", inputs), len(inputs)
+
+    def pretended(rule: Callable[[int], dict[str, Any]]) -> PerRank:
+        return merged(good, [{k: np.array(v) for k, v in rule(r).items()} for r in range(n)])
+
+    local = [int(mine["gpus/local_rank"][0]) for mine in inputs]
+    yield "not wrapped in DDP", [{"here/gradient": mine["here/alone"]} for mine in inputs]
+    yield (
+        "the rank as a device number",
+        pretended(lambda r: {"gpus/device": [r], "gpus/device_ids": [r]}),
+    )
+    yield (
+        "the first GPU for everyone",
+        pretended(lambda r: {"gpus/device": [0], "gpus/device_ids": [0]}),
+    )
+    yield "not on the GPU when it is wrapped", pretended(lambda r: {"gpus/device": [-1]})
+    yield "device_ids left out", pretended(lambda r: {"gpus/device_ids": [-1]})
+    yield "all GPUs in device_ids", pretended(lambda r: {"gpus/device_ids": list(range(n + 1))})
+    yield (
+        "a GPU for some ranks only",
+        pretended(
+            lambda r: (
+                {"few/device": [local[r]], "few/device_ids": [local[r]]} if local[r] < n - 1 else {}
+            )
+        ),
+    )
+
+
+def acts_ex02(inputs: PerRank) -> Acts:
+    good, n = right("ex02", inputs), len(inputs)
+    own, total = ex02._own(inputs), partial(ex02._scaled_sum, inputs)
+    moved = [{name: one + 1 for name, one in mine.items()} for mine in ex02._weights(inputs)]
+    yield "weights changed", merged(good, moved)
+    yield "sum instead of mean", merged(good, total(1.0))
+    if n != 2:
+        yield "divided by 2", merged(good, total(0.5))
+    yield "divided twice", merged(good, total(1 / n**2))
+    yield "divided but not reduced", merged(good, ex02._own(inputs, 1 / n))
+    yield "gradients unchanged", merged(good, own)
+    yield "rank 0's gradients everywhere", merged(good, [own[0]] * n)
+    yield "one rank has the mean", merged(good, [good[0], *own[1:]])
+    others = [{k: v for k, v in mine.items() if "0.weight" not in k} for mine in own]
+    yield "some parameters only", merged(good, others)
+
+
+def acts_ex02b(inputs: PerRank) -> Acts:
+    n, random = len(inputs), np.random.default_rng(int(inputs[0]["seed"]))
+
+    def follow(rule: Callable[[int, int, int, int], Any]) -> PerRank:
+        """rule(size, epoch, rank, which call this is) → indices"""
+        outputs = []
+        for rank in range(n):
+            mine: Tensors = {}
+            for case in ex02b.CASES:
+                size = int(inputs[0][f"{case}/size"])
+                shares = [
+                    np.asarray(rule(size, int(epoch), rank, call), dtype=np.int64)
+                    for call, epoch in enumerate(inputs[0]["epochs"])
+                ]
+                mine[f"{case}/counts"] = np.array([len(share) for share in shares])
+                mine[f"{case}/indices"] = np.concatenate(shares)
+            outputs.append(mine)
+        return ex02b._derive(inputs, outputs)
+
+    def order(size: int, seed: object) -> Any:
+        return np.random.default_rng(hash(seed) % 2**32).permutation(size)
+
+    def filled(indices: Any) -> Any:
+        return np.resize(indices, -(-len(indices) // n) * n)
+
+    def fair(size: int, epoch: int, rank: int, call: int) -> Any:
+        return filled(order(size, epoch))[rank::n]
+
+    salt = int(random.integers(1 << 30))
+    assert all(all_close(follow(fair), one.expected(inputs)) for one in EXERCISES["ex02b"].checks)
+    yield "no indices returned", ex02b._derive(inputs, [{} for _ in inputs])
+    yield (
+        "indices beyond the data",
+        follow(lambda size, e, r, c: [*order(size, e), *range(size, -(-size // n) * n)][r::n]),
+    )
+    yield "everything on every rank", follow(lambda size, e, r, c: order(size, e))
+    yield "the same share on every rank", follow(lambda size, e, r, c: fair(size, e, 0, c))
+    yield "the rest left out", follow(lambda size, e, r, c: order(size, e)[: size // n * n][r::n])
+    yield "unequal counts", follow(lambda size, e, r, c: order(size, e)[r::n])
+    yield (
+        "each rank shuffles its own way",
+        follow(lambda size, e, r, c: filled(order(size, (salt, e, r)))[r::n]),
+    )
+    yield (
+        "each rank shuffles its own way",
+        follow(lambda size, e, r, c: filled(order(size, (salt, e, r, c)))[r::n]),
+    )
+    yield "not shuffled", follow(lambda size, e, r, c: filled(np.arange(size))[r::n])
+    yield "not shuffled", follow(lambda size, e, r, c: filled((np.arange(size) + e) % size)[r::n])
+    yield (
+        "another order when asked again",
+        follow(lambda size, e, r, c: filled(order(size, (salt, c)))[r::n]),
+    )
+    yield (
+        "own share shuffled",
+        follow(
+            lambda size, e, r, c: (
+                order(1 << 20, 0)[:0]
+                if not size
+                else np.random.default_rng(e).permutation(filled(np.arange(size))[r::n])
+            )
+        ),
+    )
+    yield (
+        "the same order in every epoch",
+        follow(lambda size, e, r, c: filled(order(size, salt))[r::n]),
+    )
+
+
+def acts_ex03(inputs: PerRank) -> Acts:
+    good = right("ex03", inputs)
+    rules: dict[str, ex03.Factor] = {
+        "mean of the means": lambda rank, counts: 1 / counts[rank],
+        "world size forgotten": lambda rank, counts: 1 / sum(counts),
+        "sum instead of mean": lambda rank, counts: 1.0,
+        "sum over all samples": lambda rank, counts: float(len(counts)),
+        "own count times the world size": lambda rank, counts: len(counts) / counts[rank],
+        "rank 0's count for all": lambda rank, counts: 1 / counts[0],
+    }
+    yield "no loss returned", [{} for _ in inputs]
+    for name, rule in rules.items():
+        yield name, merged(good, ex03._gradient(inputs, "uneven", rule))
+    yield "mean of no samples", merged(good, everywhere(inputs, empty__finite=0))
+
+
+def acts_ex03b(inputs: PerRank) -> Acts:
+    rules: dict[str, Callable[[Any], Any]] = {
+        "all instead of any": lambda wishes: wishes.min(axis=0),
+        "rank 0 decides": lambda wishes: wishes[0],
+        "the majority decides": lambda wishes: wishes.mean(axis=0) > 0.5,
+        "always yes": lambda wishes: np.ones(wishes.shape[1]),
+    }
+    own = [{f"{c}/stop": mine[f"{c}/wish"] for c in ex03b.CASES} for mine in inputs]
+    yield "no answer returned", [{} for _ in inputs]
+    yield "own wish returned", own
+    for name, rule in rules.items():
+        if len(inputs) > 2 or name != "the majority decides":  # of two: all of them
+            yield name, ex03b._answers(inputs, rule)
+    yield "one rank knows", [right("ex03b", inputs)[0], *own[1:]]
+
+
+def acts_ex03c(inputs: PerRank) -> Acts:
+    good, n = right("ex03c", inputs), len(inputs)
+
+    def trained(*rules: ex03c.Rule) -> PerRank:
+        weights = [ex03c._trained(inputs, "hole", rule)[0] for rule in rules]
+        return merged(good, [{"hole/weight": one} for one in weights])
+
+    yield "mean of no samples", merged(good, everywhere(inputs, hole__loss=np.nan))
+    yield "no loss returned", [{k: v for k, v in mine.items() if "loss" not in k} for mine in good]
+    rules = {
+        "the step left out on all ranks": ex03c._skipped_by_all,
+        "stops at the first empty batch": ex03c._stopped,
+        "divided by the ranks that have samples": ex03c._by_those_with_samples,
+        "sum instead of mean": ex03c._sum,
+    }
+    for name, rule in rules.items():
+        yield name, trained(*[rule] * n)
+    yield "each rank trains alone", trained(*(ex03c._alone(rank) for rank in range(n)))
+    yield "nothing trained", trained(*[lambda sums, counts: ex03c._nothing(sums)] * n)
+
+
+def acts_ex04(inputs: PerRank) -> Acts:
+    good, first, batches = right("ex04", inputs), ex04._first(inputs), ex04.BATCHES
+    saved = merged(good, everywhere(inputs, saved=1))
+
+    def ends(weight: Any, momentum: Any) -> PerRank:
+        return merged(saved, everywhere(inputs, weight=weight, momentum=momentum))
+
+    def drew(rule: Callable[[Tensors], Any]) -> PerRank:
+        drawn = [rule(mine) for mine in inputs]
+        return merged(saved, [{"draws": mine, "next": mine[:1]} for mine in drawn])
+
+    weight, momentum = ex04._trained(inputs, *ex04._start(inputs), 0, first)
+    fresh, zero = ex04._start(inputs, "fresh_weight")
+    yield "nothing saved", merged(saved, everywhere(inputs, saved=0, steps=batches))
+    yield "every batch again", merged(saved, everywhere(inputs, steps=batches))
+    yield "one batch twice", merged(saved, everywhere(inputs, steps=batches - first + 1))
+    yield "the rest left out", merged(saved, everywhere(inputs, steps=0))
+    yield "weights not loaded", ends(*ex04._trained(inputs, fresh, momentum, first, batches))
+    yield "weights not loaded", ends(*ex04._trained(inputs, fresh, zero, first, batches))
+    yield "optimizer forgotten", ends(*ex04._trained(inputs, weight, zero, first, batches))
+    yield (
+        "random state forgotten",
+        drew(lambda mine: ex04._draws(mine["fresh_seed"], 0, batches - first)),
+    )
+    yield (
+        "rank 0's random state everywhere",
+        drew(lambda mine: ex04._draws(inputs[0]["seed"], first, batches)),
+    )
+    yield (
+        "random state of the step before",
+        drew(lambda mine: ex04._draws(mine["seed"], first - 1, batches - 1)),
+    )
+
+
+def acts_ex05(inputs: PerRank) -> Acts:
+    good = right("ex05", inputs)
+
+    def done(**how: Any) -> PerRank:
+        steps = {when: ex05._step(inputs, when, **how) for when in (*ex05.WHEN, "bulk")}
+        outputs = []
+        for rank in range(2):
+            first, both = steps["first"][rank], steps["both"][rank]
+            total = [one + two for one, two in zip(first, both, strict=True)]
+            outputs.append(
+                ex05._named("first", first)
+                | ex05._named("both", total)
+                | ex05._named("bulk", steps["bulk"][rank])
+            )
+        return outputs
+
+    def scaled(rule: Callable[[str, int], Any]) -> PerRank:
+        return [{name: rule(name, rank) for name in good[rank]} for rank in range(2)]
+
+    def mixed(factor: float) -> PerRank:
+        return scaled(lambda name, rank: factor * (good[0][name] + good[1][name]))
+
+    x = inputs[0]["data/first"].astype(np.float64)
+    yield "rank 0 never goes back", [{}, good[1]]
+    yield "rank 1 never goes back", [good[0], {}]
+    yield "rank 0 goes back with ones", done(hand_back=np.ones_like)
+    yield "rank 0 goes back with zeros", done(hand_back=np.zeros_like)
+    yield "rank 1 computes with zeros", done(hand_on=np.zeros_like)
+    handed = ex05._step(inputs, "first", hand_on=lambda _: x)
+    yield "the inputs are handed on", merged(good, [ex05._named("first", g) for g in handed])
+    yield "the ranks' gradients are mixed", mixed(1.0)
+    yield "the ranks' gradients are mixed", mixed(0.5)
+    yield "halved", scaled(lambda name, rank: good[rank][name] / 2)
+    last = [ex05._named("both", g) for g in ex05._step(inputs, "both")]
+    yield "only the last micro-batch counts", merged(good, last)
+    yield "only the last micro-batch counts", [good[0] | last[0], good[1]]
+
+
+def acts_ex06(inputs: PerRank) -> Acts:
+    good = right("ex06", inputs)
+    _, second, third = ex06.STARTS
+    steps = ex06.STEPS
+
+    def ends(*starts: Any, forwards: int = steps - third, **how: Any) -> PerRank:
+        weight = ex06._trained(inputs, *starts, **how)
+        return merged(good, everywhere(inputs, weight=weight, forwards=forwards))
+
+    yield "begins again at step 0", ends(range(steps), forwards=steps)
+    yield "optimizer forgotten", ends(*ex06.PARTS, forget="optimizer")
+    yield "model forgotten", ends(*ex06.PARTS, forget="model")
+    again = [*range(second), *range(third - second), *range(steps)]
+    yield "step number forgotten", ends(again, forwards=steps)
+    last = second - 1
+    yield "one step repeated", ends([*range(last + 1), last, *range(last, steps)], forwards=6)
+    yield "every rank writes", merged(good, everywhere(inputs, writes=1))
+
+
+def acts_ex07(inputs: PerRank) -> Acts:
+    good = right("ex07", inputs)
+    good = merged(good, everywhere(inputs, long__quiet=3, short__quiet=1))
+
+    def mixed(rule: ex07.Mixed) -> PerRank:
+        return merged(good, ex07._outcome(inputs, rule))
+
+    def counted(name: str, rule: Callable[[int], int], quiet: int = 0) -> PerRank:
+        counts = {f"{w}__{name}": rule(k) for w, k in ex07.WINDOWS.items()}
+        quiets = {f"{w}__quiet": quiet * (k - 1) for w, k in ex07.WINDOWS.items()}
+        return merged(good, everywhere(inputs, **counts, **quiets))
+
+    def last(everybody: list[ex07.Gradients], rank: int) -> Tensors:
+        return ex07._mean([gradients[-1] for gradients in everybody])
+
+    def four(everybody: list[ex07.Gradients], rank: int) -> Tensors:
+        return ex07._times(ex07._right(everybody, rank), len(everybody[rank]) / 4)
+
+    nothing = [{k: v for k, v in mine.items() if not k.endswith(ex07.NAMES)} for mine in good]
+    yield "no gradients", nothing
+    yield "never synchronised", mixed(ex07._alone)
+    yield "synchronised on the first", mixed(ex07._first_only)
+    yield "not divided by the number of micro-batches", mixed(ex07._not_divided)
+    yield "divided by the world size, too", mixed(ex07._divided_by_ranks)
+    yield "only the last micro-batch counts", mixed(last)
+    yield (
+        "only the last micro-batch counts",
+        mixed(lambda all_, r: ex07._times(last(all_, r), 1 / len(all_[r]))),
+    )
+    yield "the short window is not divided by its own length", mixed(four)
+    yield "one backward for the whole window", counted("backwards", lambda k: 1)
+    yield "averaged by hand", counted("all_reduces", lambda k: 0)
+    yield "every micro-batch synchronised", counted("all_reduces", lambda k: k)
+    yield "forward outside no_sync", counted("all_reduces", lambda k: k, quiet=1)
+
+
+ACTS = {
+    "ex00": acts_ex00,
+    "ex01": acts_ex01,
+    "ex02": acts_ex02,
+    "ex02b": acts_ex02b,
+    "ex03": acts_ex03,
+    "ex03b": acts_ex03b,
+    "ex03c": acts_ex03c,
+    "ex04": acts_ex04,
+    "ex05": acts_ex05,
+    "ex06": acts_ex06,
+    "ex07": acts_ex07,
+}
+
+
+def as_reported(outputs: PerRank) -> PerRank:
+    """With the precision in which ranks report."""
+    return [
+        {k: v.astype(np.float32) if v.dtype.kind == "f" else v for k, v in mine.items()}
+        for mine in outputs
+    ]
+
+
+def counts_of_ranks(name: str) -> tuple[int, ...]:
+    return (2,) if name == "ex05" else (3, 2, 4)  # its model has two halves
+
+
+@pytest.mark.parametrize("name", ACTS)
+def test_whatever_is_drawn_every_mistake_is_taken_for_itself(name: str) -> None:
+    exercise = EXERCISES[name]
+    named: set[str] = set()
+    for seed in range(SEEDS):
+        ranks = counts_of_ranks(name)[seed % len(counts_of_ranks(name))]
+        inputs = exercise.draw(np.random.default_rng(seed), ranks)
+        good = as_reported(right(name, inputs))
+        for check in exercise.checks:
+            assert all_close(good, check.expected(inputs), check.tolerance), check.id
+        for mistake, outputs in ACTS[name](inputs):
+            outputs = as_reported(outputs)
+            passed = [
+                all_close(outputs, check.expected(inputs), check.tolerance)
+                for check in exercise.checks
+            ]
+            where = f"{mistake}, seed {seed}, {ranks} ranks"
+            assert not all(passed), where
+            found = [one.name for one in exercise.mistakes if one.recognise(inputs, outputs)]
+            assert found[:1] == [mistake], f"{where}: {found}"
+            named.add(mistake)
+    assert named == {one.name for one in exercise.mistakes}
+
+
+def test_all_exercises_are_here() -> None:
+    assert ACTS.keys() == EXERCISES.keys()
