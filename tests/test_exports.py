@@ -523,6 +523,8 @@ def test_commands_write_each_format(
     [
         (["csv", "--template", "x"], "takes no --template"),
         (["canvas"], "needs --template"),
+        (["csv", "--student", "s1"], "takes no --student"),
+        (["junit", "--assign", "total=1"], "takes no --assign"),
         (["moodle", "--template", "nowhere.csv"], "cannot be read"),
         (["gradescope"], "one file for each of 8"),
         (["gradescope", "--to", "x.json"], "one file for each of 8"),

@@ -8,6 +8,7 @@ import os
 import unicodedata
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddp_course.errors import BadArgument, NoEvidence
-from ddp_course.grading import results
+from ddp_course.grading import policy, results
 from ddp_course.grading.results import Mark, Score
+from ddp_course.grading.roster import Student
 
 BAD_NUMBERS = [math.nan, math.inf, -math.inf, -1, -0.001, True, "3", None]
 
@@ -297,19 +299,28 @@ def test_the_last_attempt_counts_or_the_best(tmp_path: Path) -> None:
         results.write(tmp_path / "best", equal, counts="mean")
 
 
-def test_what_cannot_be_graded_costs_no_attempt_and_takes_nothing_away(tmp_path: Path) -> None:
+def test_what_has_nothing_to_grade_costs_no_attempt_and_takes_nothing_away(tmp_path: Path) -> None:
     good = record("s1", sha256=sha("a"), attempt=1)
     results.write(tmp_path, good)
-    for status in ("ungradable", "infra"):
-        earlier = results.attempts(tmp_path, "s1", "ex02")
-        assert results.next_attempt(earlier, sha("b")) == 2
-        empty = record("s1", statuses=[status], sha256=sha("b"), attempt=2)
-        assert results.write(tmp_path, empty) == good
+    empty = record("s1", statuses=["ungradable"], sha256=sha("b"), attempt=2)
+    assert results.write(tmp_path, empty) == good
     assert results.next_attempt(results.attempts(tmp_path, "s1", "ex02"), sha("a")) == 1
     assert results.next_attempt(results.attempts(tmp_path, "s1", "ex02"), sha("c")) == 2
     second = record("s1", statuses=["fail"], sha256=sha("c"), attempt=2)
     assert results.write(tmp_path, second) == second
     assert results.next_attempt(results.attempts(tmp_path, "s1", "ex02"), sha("d")) == 3
+
+
+def test_our_fault_is_seen_until_it_is_graded_again(tmp_path: Path) -> None:
+    good = record("s1", sha256=sha("a"), attempt=1)
+    for counts in ("last", "best"):
+        out = tmp_path / counts
+        results.write(out, good, counts=counts)
+        ours = record("s1", statuses=["infra"], sha256=sha("b"), attempt=2)
+        assert results.write(out, ours, counts=counts) == ours
+        assert results.next_attempt(results.attempts(out, "s1", "ex02"), sha("b")) == 2
+        again = record("s1", statuses=["fail"], sha256=sha("b"), attempt=2)
+        assert results.write(out, again, counts=counts) == (good if counts == "best" else again)
 
 
 def test_an_attempt_that_lateness_leaves_nothing_of_does_not_replace_an_earlier_one(
@@ -323,7 +334,55 @@ def test_an_attempt_that_lateness_leaves_nothing_of_does_not_replace_an_earlier_
     assert results.write(tmp_path / "only", closed) == closed
 
 
-def test_lateness_can_be_judged_again_without_a_run(tmp_path: Path) -> None:
-    old = record("s1", late_s=3600.0, penalty=0.5, note="1 h late")
-    assert old.score == 2.0
-    assert results.late(old, 0.0, 0.0, "") == record("s1")
+def test_our_fault_on_a_file_that_was_taken_back_is_forgotten(tmp_path: Path) -> None:
+    good = record("s1", sha256=sha("a"), attempt=1)
+    ours = record("s1", statuses=["infra"], sha256=sha("b"), attempt=2)
+    for take_back in (
+        lambda: results.write(tmp_path, good),
+        lambda: results.judge_lateness(tmp_path, Student("s1"), "ex02", sha("a"), RULE),
+    ):
+        results.write(tmp_path, good)
+        assert results.write(tmp_path, ours) == ours
+        assert take_back() == good
+        assert results.read(tmp_path, "s1", "ex02") == good
+
+
+DUE = datetime(2026, 3, 1, tzinfo=UTC)
+RULE = policy.make(late="50% per day")
+
+
+def test_an_extension_is_applied_without_a_run(tmp_path: Path) -> None:
+    student = Student("s1", due=DUE, submitted=DUE + timedelta(hours=30))
+    first = record("s1", sha256=sha("a"), submitted=DUE, statuses=["pass", "fail"])
+    results.write(tmp_path, first)
+    late = record(
+        "s1", sha256=sha("b"), attempt=2, submitted=student.submitted, late_s=108_000.0, penalty=1.0
+    )
+    assert results.write(tmp_path, late) == first, "nothing is left of the second"
+    longer = replace(student, due=DUE + timedelta(hours=10))
+    found = results.judge_lateness(tmp_path, longer, "ex02", sha("b"), RULE)
+    assert found
+    assert (found.attempt, found.penalty, found.score) == (2, 0.5, 2.0)
+    assert results.read(tmp_path, "s1", "ex02") == found
+    assert [one.score for one in results.attempts(tmp_path, "s1", "ex02")] == [3.0, 2.0]
+    best = replace(RULE, counts="best")
+    assert results.judge_lateness(tmp_path, longer, "ex02", sha("b"), best) == first
+    assert results.read(tmp_path, "s1", "ex02") == first
+
+
+def test_nothing_is_written_where_lateness_stays(tmp_path: Path) -> None:
+    assert results.judge_lateness(tmp_path, Student("s1"), "ex02", "", RULE) is None
+    results.write(tmp_path, record("s1"))
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.json")}
+    found = results.judge_lateness(tmp_path, Student("s1"), "ex02", "", RULE)
+    assert found == record("s1")
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.json")} == before
+
+
+def test_a_key_that_is_no_file_seals_nothing(tmp_path: Path) -> None:
+    results.write(tmp_path, record("s1"))
+    (tmp_path / "seal.key").unlink()
+    os.mkfifo(tmp_path / "seal.key")
+    book = results.read_all(tmp_path)
+    assert dict(book.records) == {}
+    assert len(book.refused) == 1

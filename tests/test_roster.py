@@ -64,6 +64,11 @@ def test_a_gradebook_of_canvas_is_a_roster() -> None:
     assert students[0].name == "Lovelace, Ada"
 
 
+def test_a_file_that_names_its_separator() -> None:
+    students = parse("sep=;\r\nid;name\r\n1;a,b\r\n2;c\r\n")
+    assert [(one.id, one.name, one.line) for one in students] == [("1", "a,b", 3), ("2", "c", 4)]
+
+
 def test_first_and_last_name_are_joined() -> None:
     one = parse("Surname;First name;ID number;Email address\nLovelace;Ada;7;a@b\n")[0]
     assert (one.id, one.name, one.email) == ("7", "Ada Lovelace", "a@b")

@@ -73,12 +73,17 @@ def _export(given: argparse.Namespace) -> int:
             f"{given.format} {'needs' if filling else 'takes no'} --template.",
             action="give the file that you exported there" if filling else "leave it out",
         )
+    each = given.format in ("gradescope", "github")
+    if given.student and not each:
+        raise BadArgument(f"{given.format} takes no --student.", action="leave it out")
+    if not filling and (given.assign or given.scale or given.id_column):
+        raise BadArgument(f"{given.format} takes no --assign, --scale or --id-column.")
     if given.to and given.template and given.to.resolve() == given.template.resolve():
         raise BadArgument("--to would overwrite the template.", action="name another file")
     notes = [f"refused, not counted: {one}" for one in book.refused]
     notes += [f"{name}: has a record, not in the roster" for name in book.strangers]
     data: str | bytes
-    if given.format in ("gradescope", "github"):
+    if each:
         return _each(given, book, notes)
     if filling:
         fill = templates.fill_canvas if given.format == "canvas" else templates.fill_moodle

@@ -30,7 +30,7 @@ from ddp_course.checks.files import not_yet
 from ddp_course.checks.manifest import Exercise
 from ddp_course.checks.verdict import Verdict
 from ddp_course.errors import BadArgument, CannotRun, NoEvidence
-from ddp_course.grading import box, results, roster, sandbox, submissions
+from ddp_course.grading import box, report, results, roster, sandbox, submissions
 from ddp_course.grading.policy import Policy
 from ddp_course.grading.results import Record
 from ddp_course.grading.roster import Student
@@ -208,7 +208,7 @@ class _Batch:
                 self._worked += 1
                 self._worked_s += seconds
             left_s = (self._count - self._done) * self._worked_s / max(1, self._worked)
-            line = f"{self._done}/{self._count}  {results.clean(student.id, 60)}"
+            line = f"{self._done}/{self._count}  {report.plain(student.id)[:60]}"
             if self._done < self._count and self._worked:
                 line += f"  (about {span(left_s / self._workers)} left)"
             self._say(line)
@@ -270,8 +270,11 @@ class _Batch:
             return None
         for one in reversed(earlier):
             if (one.sha256, one.course) == (sha256, __version__) and one.status != "infra":
-                unsafe = one.sandbox == UNSAFE
-                return one if unsafe == self._options.unsafe or not sha256 else None
+                if (one.sandbox == UNSAFE) != self._options.unsafe and sha256:
+                    return None
+                return results.judge_lateness(
+                    self._out, student, exercise.name, sha256, self._options.policy
+                )
         return None
 
     def _record(

@@ -21,19 +21,23 @@ import re
 import secrets
 import stat
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
 from decimal import ROUND_HALF_UP, Decimal
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from ddp_course import __version__
 from ddp_course.checks.verdict import SIGNS, Verdict
 from ddp_course.errors import BadArgument, NoEvidence
+
+if TYPE_CHECKING:
+    from ddp_course.grading.policy import Policy
+    from ddp_course.grading.roster import Student
 
 VERSION = 1
 STATUSES = tuple(SIGNS)
@@ -260,36 +264,75 @@ def record(
     )
 
 
-def late(old: Record, late_s: float, penalty: float, note: str) -> Record:
-    """The same record with another lateness, for instance after an extension."""
-    score = Score(old.points, old.max_points, penalty).value
-    return replace(old, late_s=late_s, penalty=penalty, note=clean(note), score=score)
-
-
 def write(out: Path | str, new: Record, *, counts: str = "last") -> Record:
-    """Keep an attempt, and make it the counted record if it is. → the record that counts.
+    """Keep an attempt, and make the one that counts the record. → the record that counts.
 
-    `counts` is "last" or "best" (by score; the later of equals). An attempt without evidence
-    ("ungradable", "infra") counts only where there is no other.
-    Written to a temporary file, synced, renamed: a power cut leaves the old or the new one.
+    Written to a draft, synced, renamed: a power cut leaves the old or the new one.
     """
-    if counts not in ("last", "best"):
-        raise BadArgument(f"counts is {counts!r}.", action='choose "last" or "best"')
     out = Path(out)
     key = _key(out)
     put(_attempt_path(out, new.student, new.exercise, new.attempt), _sealed(new, key))
-    found = {new.attempt: new}
+    found = {one.attempt: one for one in _current(out, new.student, new.exercise, new.sha256)}
     with suppress(NoEvidence):  # a damaged one gives way to what was just graded
-        if old := read(out, new.student, new.exercise):
+        if (old := read(out, new.student, new.exercise)) and old.status != "infra":
             found.setdefault(old.attempt, old)
-    for one in attempts(out, new.student, new.exercise):
-        found.setdefault(one.attempt, one)
-    graded = [one for _, one in sorted(found.items()) if one.status not in FREE] or [new]
-    graded = [one for one in graded if one.penalty < 1] or graded  # too late: takes nothing away
-    counted = graded[-1]
-    if counts == "best":
-        counted = max(graded, key=lambda one: (one.score, one.attempt))
+    counted = choose([*found.values()], counts)
     put(record_path(out, new.student, new.exercise), _sealed(counted, key))
+    return counted
+
+
+def choose(tried: Sequence[Record], counts: str) -> Record:
+    """Of one student's attempts at one exercise, the one that counts.
+
+    `counts` is "last" or "best" (by score; the later of equals). If the newest failed by our fault,
+    it is that one: no score stands before it is graded. One with nothing to grade, and one that came
+    too late to count, give way to any other.
+    """
+    if counts not in ("last", "best"):
+        raise BadArgument(f"counts is {counts!r}.", action='choose "last" or "best"')
+    ordered = sorted(tried, key=lambda one: one.attempt)
+    if ordered[-1].status == "infra":
+        return ordered[-1]
+    graded = [one for one in ordered if one.status not in FREE] or ordered[-1:]
+    graded = [one for one in graded if one.penalty < 1] or graded
+    if counts == "last":
+        return graded[-1]
+    return max(graded, key=lambda one: (one.score, one.attempt))
+
+
+def judge_lateness(
+    out: Path | str, student: Student, exercise: str, sha256: str, policy: Policy
+) -> Record | None:
+    """Apply a policy to what was graded before, for instance after an extension; nothing is run.
+
+    `sha256` is of the file that the student's time of submission belongs to; other attempts keep
+    theirs. → the record that counts now, None if there is none.
+    """
+    tried = []
+    changed = False
+    for one in _current(Path(out), student.id, exercise, sha256):
+        mine = student
+        if one.sha256 != sha256:
+            then = datetime.fromisoformat(one.submitted) if one.submitted else None
+            mine = replace(student, submitted=then, attempts=None)
+        found = policy.lateness(mine, one.attempt)
+        score = Score(one.points, one.max_points, found.penalty).value
+        new = replace(
+            one,
+            submitted=mine.submitted.isoformat() if mine.submitted else None,
+            late_s=found.late_s,
+            penalty=found.penalty,
+            note=found.note,
+            score=score,
+        )
+        changed = changed or new != one
+        tried.append(new)
+    if not tried:
+        return None
+    counted = choose(tried, policy.counts)
+    if changed or read(out, student.id, exercise) != counted:
+        for one in tried:
+            write(out, one, counts=policy.counts)
     return counted
 
 
@@ -313,6 +356,17 @@ def attempts(out: Path | str, student: str, exercise: str) -> list[Record]:
         with suppress(NoEvidence):
             found.append(_load(path, _known_key(out), student=tidy_id(student), exercise=exercise))
     return sorted(found, key=lambda one: one.attempt)
+
+
+def _current(out: Path, student: str, exercise: str, sha256: str) -> list[Record]:
+    """The attempts, after forgetting those that failed by our fault on another file than this."""
+    kept = []
+    for one in attempts(out, student, exercise):
+        if one.status == "infra" and one.sha256 != sha256:
+            _attempt_path(out, student, exercise, one.attempt).unlink(missing_ok=True)
+        else:
+            kept.append(one)
+    return kept
 
 
 def next_attempt(earlier: list[Record], sha256: str) -> int:
@@ -499,16 +553,20 @@ def _key(out: Path) -> bytes:
             file.write(secrets.token_hex(32))
             file.flush()
             os.fsync(file.fileno())
-        with suppress(FileExistsError):
+        try:
             os.link(draft, path)
-        draft.unlink()
+        except FileExistsError:
+            pass  # another grader was first
+        except OSError:  # a file system without links
+            os.replace(draft, path)
+        draft.unlink(missing_ok=True)
     return _known_key(out)
 
 
 def _known_key(out: Path) -> bytes:
     try:
-        return (out / "seal.key").read_bytes()
-    except OSError:
+        return text_of(out / "seal.key").encode()
+    except (OSError, ValueError):
         return secrets.token_bytes(32)  # no key: no record has its seal
 
 

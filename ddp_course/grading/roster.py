@@ -53,6 +53,7 @@ HEADINGS = {
     "max_attempts": ("max attempts", "attempts allowed", "allowed attempts"),
 }
 LIMIT = 20 * 2**20  # bytes of a roster
+_NAMED = re.compile(r"sep=(?P<separator>[,;\t])\r?\n", re.IGNORECASE)  # as Excel begins a file
 ID_LIMIT = 200  # characters of a student's id
 
 
@@ -199,13 +200,18 @@ def _rows(text: str, name: str) -> Iterator[tuple[int, list[str]]]:
     if "\0" in text:
         line = text[: text.index("\0")].count("\n") + 1
         raise _wrong(name, line, "holds NUL characters: this is no CSV text")
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=_separator(text), strict=True)
-    line = 1
+    named = _NAMED.match(text)
+    reader = csv.reader(
+        io.StringIO(text[named.end() if named else 0 :], newline=""),
+        delimiter=named["separator"] if named else _separator(text),
+        strict=True,
+    )
+    first = line = 2 if named else 1
     try:
         for row in reader:
             if any(cell.strip() for cell in row):
                 yield line, row
-            line = reader.line_num + 1
+            line = reader.line_num + first
     except csv.Error as error:
         raise _wrong(name, line, f"cannot be read: {error} (is a quote not closed?)") from None
 
