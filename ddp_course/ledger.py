@@ -359,11 +359,10 @@ def _entry(raw: Any) -> Entry:
 
 
 def _pair(raw: Any) -> Pair:
-    peer = raw["peer"]
     return Pair(
-        ANY_RANK if peer is None else _whole(peer, "peer", _MOST_RANKS),
+        _whole(raw["peer"], "peer", _MOST_RANKS, ANY_RANK),
         _one_of(raw["direction"], ("send", "recv"), "direction"),
-        _whole(raw.get("tag", 0), "tag"),
+        _whole(raw.get("tag", 0), "tag", low=-(1 << 31)),
     )
 
 
