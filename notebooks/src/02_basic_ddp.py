@@ -367,6 +367,14 @@ launch("wrong_epoch_order", ranks=2, set_epoch=True).values("repeated")
 # Read it: the sampler's order comes from seed + epoch, and nobody but you tells it the epoch. Without
 # it, the data is shuffled once for the whole training.
 #
+# **Exercise 02b.** Do the sampler's work yourself, four lines or five, in
+# [exercises/ex02b_partition_data.py](../exercises/ex02b_partition_data.py): each rank's share of an
+# epoch, shuffled alike on all ranks, and equally long although the data does not divide.
+
+# %%
+check("ex02b")
+
+# %% [markdown]
 # ## Does `shuffle=True` beside a sampler slow training down?
 #
 # So one can read in tutorials. You can test it in a second.

@@ -260,6 +260,15 @@ one_active.values("samples")
 # give all ranks equally many batches: `DistributedSampler` pads or drops (lesson 08,
 # to come).
 #
+# **Exercise 03c.** [exercises/ex03c_find_hang.py](../exercises/ex03c_find_hang.py) holds a training
+# loop that hangs as soon as a rank's batch is empty. Take its first marked line away and run the
+# cell: the table shows where each rank is, and how many collectives it has started. Then repair the
+# loop, without `Join`: two lines change.
+
+# %%
+check("ex03c")
+
+# %% [markdown]
 # ## Is the mean of the means the mean?
 #
 # Now all ranks have equally many batches, but of unequal size. The next diff shows an answer to
