@@ -95,7 +95,6 @@ class Gathered:
     stopped      why the job was ended from outside, if it was
     waited_s     since the ranks got the learner's file, or if they have them, their inputs
     attempt      how often all ranks have been started again
-    attempt      how often all ranks have been started again
     """
 
     inputs: PerRank
@@ -104,7 +103,6 @@ class Gathered:
     bytes_moved: int | None = None
     stopped: str = ""
     waited_s: float = 0.0
-    attempt: int = 0
     attempt: int = 0
 
 
