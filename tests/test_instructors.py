@@ -77,6 +77,7 @@ def test_every_command_in_order(place: Path) -> None:
     _check_results(place / "build" / "class")
     _check_archive(place / "build" / "autograder.zip")
     assert not ADDRESS.search(said)
+    _check_privacy(place / "build" / "class")
 
 
 def _check_results(folder: Path) -> None:
@@ -92,6 +93,16 @@ def _check_results(folder: Path) -> None:
     assert f"Participant 2,Bo,s2,0.00,{top}.00,Yes" in (folder / "moodle.csv").read_text()
     assert {path.name for path in (folder / "gradescope").iterdir()} == {"s1.json", "s2.json"}
     assert (folder / "out" / "report.html").is_file()
+
+
+def _check_privacy(folder: Path) -> None:
+    """Only the roster that is kept, and exports, hold an address."""
+    holding = {
+        path.relative_to(folder).as_posix()
+        for path in folder.rglob("*")
+        if path.is_file() and ADDRESS.search(path.read_text(errors="replace"))
+    }
+    assert holding == {"roster.csv", "out/roster.json", "scores.csv", "scores.json"}
 
 
 def _check_archive(path: Path) -> None:
