@@ -522,12 +522,18 @@ RIGHT = {
 }
 
 
-def answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exercise: str, lines: str) -> Verdict:
-    """The verdict on a stub with `lines` in place of its TODO."""
+def filled(exercise: str, lines: str) -> str:
+    """A stub with `lines` in place of its TODO."""
     stem = judging.EXERCISES[exercise].stem
     head, rest = (ROOT / "exercises" / f"{stem}.py").read_text().split(BEGIN)
     body = "".join(f"    {line}\n" for line in lines.splitlines())
-    (tmp_path / f"{stem}.py").write_text(head + body + END + rest.split(END)[1])
+    return head + body + END + rest.split(END)[1]
+
+
+def answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exercise: str, lines: str) -> Verdict:
+    """The verdict on a stub with `lines` in place of its TODO."""
+    path = tmp_path / f"{judging.EXERCISES[exercise].stem}.py"
+    path.write_text(filled(exercise, lines))
     monkeypatch.setenv("DDP_COURSE_EXERCISES", str(tmp_path))
     return check(exercise)
 
