@@ -24,7 +24,7 @@ define install
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lab test course bench check notebooks clean
+.PHONY: help setup lab test course bench endure check notebooks clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1@\2/p' Makefile | column -t -s @ 2>/dev/null \
@@ -48,6 +48,10 @@ course: ## run every notebook without a browser; pages with outputs go to build/
 bench: ## measure launches and steps side by side
 	$(install) --dev
 	@exec $(RUN) tools/bench.py $(ARGS)
+
+endure: ## a thousand launches, every kind of failure mixed in; ARGS="--launches 40" for fewer
+	$(install) --dev
+	@exec $(RUN) tools/endure.py $(ARGS)
 
 check: ## format, lint, types
 	$(install) --dev

@@ -41,6 +41,8 @@ from typing import IO, Any
 GRACE_S = 1.2  # for an orderly end; then SIGKILL
 _PREFIX = "ddp-course-launch-"
 _OURS = re.compile(_PREFIX + r"[a-z0-9_]{8}")  # as mkdtemp names them; no folder of a learner
+_OUR_OWN = re.compile(rb"/(guard|warm_host)\.py\0")
+_RUN = re.compile(r"\d{8}-\d{6}-.+-[0-9a-f]{4}")  # as runs.new_folder names it
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
@@ -297,6 +299,47 @@ def descendants(root: int) -> set[int]:
         found.update(below)
         queue.extend(below)
     return found
+
+
+def end_leftovers(runs: Path) -> set[int]:
+    """Kill what runs below this folder have left although they are over (Linux).
+
+    A guard and its torchrun that are killed at the same moment leave ranks that nobody knows.
+    The environment of a plain rank, and of whatever a rank starts, names its run; a run is over
+    when it has a result, or when nobody holds its folder's lock (see runs.Lock) because whoever
+    launched it is gone.
+    """
+    if sys.platform != "linux":
+        return set()
+    left = set()
+    for pid in parents():
+        with contextlib.suppress(OSError):
+            if _OUR_OWN.search(Path(f"/proc/{pid}/cmdline").read_bytes()):
+                continue  # a host serves many runs, and warm ranks go with it
+            for entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                name, _, value = entry.partition(b"=")
+                if name == b"DDP_COURSE_RUN" and _is_over(Path(os.fsdecode(value)), runs):
+                    left.add(pid)
+    for pid in left:
+        send_signal(pid, signal.SIGKILL)
+    return left
+
+
+def _is_over(run: Path, runs: Path) -> bool:
+    if run.parent != runs or not _RUN.fullmatch(run.name):
+        return False  # a folder that somebody else gave to a torchrun of theirs
+    if not run.is_dir() or (run / "result.json").exists():
+        return True
+    if not (run / "run.json").exists():
+        return False
+    lock = os.open(run, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(lock)
 
 
 def send_signal(pid: int, number: int) -> None:

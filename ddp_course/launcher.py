@@ -257,6 +257,7 @@ class _Launch:
         error = ""
         try:
             if not self._ended_by:
+                guard.end_leftovers(run.folder.parent)
                 self._carry_out()
         except (OSError, CourseError) as problem:
             error = str(problem)

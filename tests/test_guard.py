@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import signal
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -90,3 +94,44 @@ def test_signalling_a_process_that_is_gone_is_no_error() -> None:
         os._exit(0)
     os.waitpid(child, 0)
     guard.send_signal(child, 15)
+
+
+SLEEPS = [sys.executable, "-S", "-c", "import time\nprint(flush=True)\ntime.sleep(600)"]
+
+
+def test_what_a_run_that_is_over_has_left_is_ended(tmp_path: Path) -> None:
+    """Told by the environment alone: the orphans of a guard that was killed have no parent."""
+    runs = tmp_path / "runs"
+    names = "live", "finished", "abandoned", "removed", "not ours"
+    folders = {name: runs / f"20260101-000000-{name}-abcd" for name in names}
+    folders |= {"a shell's": runs / "mine", "elsewhere": tmp_path / "20260101-000000-job-abcd"}
+    for name, folder in folders.items():
+        if name != "removed":
+            folder.mkdir(parents=True)
+        if name not in ("removed", "not ours"):
+            (folder / "run.json").write_text("{}")
+    (folders["finished"] / "result.json").write_text("{}")
+    (folders["elsewhere"] / "result.json").write_text("{}")
+    started = {
+        name: subprocess.Popen(
+            SLEEPS, env={**os.environ, "DDP_COURSE_RUN": str(folder)}, stdout=subprocess.PIPE
+        )
+        for name, folder in folders.items()
+    }
+    try:
+        for process in started.values():
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"\n"
+        lock = os.open(folders["live"], os.O_RDONLY)
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        ended = guard.end_leftovers(runs)
+        os.close(lock)
+        over = ("finished", "abandoned", "removed")
+        assert ended == {started[name].pid for name in over}
+        for name in over:
+            assert started[name].wait(60) == -signal.SIGKILL
+        assert all(started[name].poll() is None for name in started.keys() - set(over))
+    finally:
+        for process in started.values():
+            process.kill()
+            process.communicate()

@@ -1,0 +1,371 @@
+"""make endure: many launches with every kind of failure mixed in, then a count of what is left.
+
+    python tools/endure.py [--launches 1000] [--seed 0] [--plain 0.03]
+
+Each launch fails in its own way at a random moment: from within a rank, by a signal to a rank, to
+torchrun, to the launch's supervisor or to the warm host, by a stop, an interrupt or the limit. At
+the end, and a moment after each launch, nothing of it may be left: no process, port, descriptor,
+thread, temporary file or shared memory, and this process may not have grown. Exit code 0 if so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gc
+import os
+import random
+import shutil
+import signal
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+JOB = Path(__file__).with_name("endure_job.py")
+PATIENCE_S = 120.0  # for what must happen, however busy the machine
+
+# What a rank does by itself: its exit code, None where the end of the run decides.
+OF_A_RANK = {
+    "end": 0, "leave early": None, "raise": 1, "exit 3": 3, "segfault": -11, "abort": -6,
+    "kill -9": -9,
+}  # fmt: skip
+# What is done to a run of ranks that wait for each other, and how often it is drawn.
+FROM_OUTSIDE = {
+    "kill rank": 4, "pause rank": 2, "stop": 4, "interrupt": 2, "time-out": 2, "restart": 2,
+    "SIGKILL torchrun": 3, "SIGTERM torchrun": 2, "SIGKILL supervisor": 2, "SIGKILL host": 1,
+    "SIGKILL guard": 1,
+}  # fmt: skip
+
+
+END_BY_LIMIT = "time-out", "pause rank", "leave early"
+
+
+def is_guard_struck(kind: str, warm: bool) -> bool:
+    return kind == "SIGKILL guard" or (kind == "SIGKILL supervisor" and not warm)
+
+
+@dataclass
+class State:
+    """What this process and its descendants hold."""
+
+    processes: int
+    ports: int
+    descriptors: int
+    threads: int
+    temporary: list[str]
+    shared_memory: int
+    live_runs: int
+    objects: int = field(compare=False)
+    memory_mb: float = field(compare=False)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.processes} processes, {self.ports} ports, {self.descriptors} descriptors, "
+            f"{self.threads} threads, {len(self.temporary)} temporary files, "
+            f"{self.shared_memory} shared memory, {self.objects} objects, {self.memory_mb:.1f} MB"
+        )
+
+
+def main(words: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--launches", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--plain", type=float, default=0.03, help="share of plain torchruns")
+    given = parser.parse_args(words)
+    folder = Path(tempfile.mkdtemp(prefix="e-"))
+    os.environ["DDP_COURSE_RUNS"] = str(folder / "runs")
+    os.environ["TMPDIR"] = str(folder / "t")
+    (folder / "t").mkdir()
+    tempfile.tempdir = None
+    try:
+        return endure(given.launches, random.Random(given.seed), given.plain)
+    finally:
+        from ddp_course import warm
+
+        warm.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def endure(launches: int, chance: random.Random, plain: float) -> int:
+    warm_up = max(4, launches // 10)
+    took: dict[str, list[float]] = defaultdict(list)
+    ends: dict[str, Counter[str]] = defaultdict(Counter)
+    wrong: list[str] = []
+    for kind in ("end", "raise", "stop"):  # what is made once and kept is there now
+        one_launch(kind, chance, warm=True)
+    before: State | None = None
+    for number in range(launches):
+        if number == warm_up:
+            before = settled(None)
+        kind = draw(chance)
+        warm = chance.random() >= plain
+        began = time.monotonic()
+        try:
+            end, complaint = one_launch(kind, chance, warm=warm)
+        except Exception as error:
+            end, complaint = "exception", f"{type(error).__name__}: {error}"
+        took[kind].append(time.monotonic() - began)
+        ends[kind][end] += 1
+        if complaint:
+            wrong.append(f"launch {number}, {kind} ({'warm' if warm else 'plain'}): {complaint}")
+            print(wrong[-1], flush=True)
+        if left := strays():
+            wrong.append(f"launch {number}, {kind}: left behind: {'; '.join(left)}")
+            print(wrong[-1], flush=True)
+        if (number + 1) % max(1, launches // 20) == 0:
+            print(f"{number + 1} of {launches}  {state()}", flush=True)
+    one_launch("end", chance, warm=True)  # so that a host is there, as it was before
+    assert before is not None
+    after = settled(before)
+    for kind in sorted(took):
+        median = statistics.median(took[kind])
+        how = ", ".join(f"{end} {count}" for end, count in sorted(ends[kind].items()))
+        print(f"{kind:20} {len(took[kind]):5}  median {median:6.2f} s   {how}")
+    print(f"after {warm_up:5} launches: {before}")
+    print(f"after {launches:5} launches: {after}")
+    if after != before:
+        wrong.append("what is held is not what was held before")
+    counted = launches - warm_up
+    if after.objects - before.objects > 2000:
+        wrong.append(f"{after.objects - before.objects} Python objects more")
+    if after.memory_mb - before.memory_mb > 8 + 0.02 * counted:
+        wrong.append(f"{after.memory_mb - before.memory_mb:.1f} MB more")
+    print("\n".join(wrong) or f"{launches} launches left nothing.")
+    return 1 if wrong else 0
+
+
+def draw(chance: random.Random) -> str:
+    weights = {**dict.fromkeys(OF_A_RANK, 3), **FROM_OUTSIDE}
+    return chance.choices(list(weights), list(weights.values()))[0]
+
+
+def one_launch(kind: str, chance: random.Random, *, warm: bool) -> tuple[str, str]:
+    """Launch and fail in this way: how the run ended, and what is wrong about that, if anything."""
+    from ddp_course import launch
+
+    ranks = chance.choice([2, 2, 2, 3, 4])
+    own = kind in OF_A_RANK or kind == "restart"
+    moment_s = chance.choice([0.0, chance.uniform(0, 0.1), chance.uniform(0, 0.6)])
+    run = launch(
+        JOB, ranks=ranks, warm=warm, wait=False,
+        restarts=int(kind == "restart"),
+        limit_s=chance.uniform(0.3, 3) if kind in END_BY_LIMIT else 600,
+        do=kind if own else "hang",
+        after=moment_s if own else 0.0,
+        gloo=chance.random() < 0.4,
+        # The guard, which catches what has left its session, is not there to do so.
+        daemon=chance.random() < 0.2 and not is_guard_struck(kind, warm),
+    )  # fmt: skip
+    ready = chance.random() < 0.7  # else in the middle of the start
+    deadline = time.monotonic() + PATIENCE_S
+    if not own:
+        while ready and not run.done and time.monotonic() < deadline:
+            if sum("alive" in line.text for line in run.tail(1000)) == ranks:
+                break
+            time.sleep(0.005)
+        time.sleep(moment_s)
+        disturb(kind, run, chance)
+    if not run._finished.wait(PATIENCE_S):
+        run.stop()
+        return "never", f"did not end within {PATIENCE_S:g} s"
+    return run.ended, complaint(kind, run)
+
+
+def complaint(kind: str, run: Any) -> str:
+    """What is wrong about the end of a run of this kind."""
+    run.wait()
+    text = f"{run.ended}, {run.exit_codes}, {run.failure and run.failure.what!r}"
+    if kind in ("end", "restart") and not run.ok:
+        return text
+    code = OF_A_RANK.get(kind)
+    if code and (run.failure is None or (run.failure.rank, run.failure.exit_code) != (1, code)):
+        return text
+    expected = {"stop": "stopped", "interrupt": "stopped"}.get(kind)
+    expected = "time-out" if kind in ("time-out", "pause rank") else expected
+    if expected and run.ended != expected:
+        return text
+    if not run.ok and run.failure is None:
+        return f"failed without a failure: {text}"
+    if not str(run) or not run._repr_html_():
+        return "it does not show itself"
+    return ""
+
+
+def disturb(kind: str, run: Any, chance: random.Random) -> None:
+    if kind == "kill rank":
+        rank = chance.randrange(run.ranks)
+        until_known(run, rank)
+        run.kill(rank)
+    elif kind == "pause rank":
+        until_known(run, 0)
+        run.pause(0)
+    elif kind == "stop":
+        run.stop()
+    elif kind == "interrupt":
+        interrupt(run)
+    elif kind == "SIGKILL torchrun":
+        strike(run, agents, signal.SIGKILL)
+    elif kind == "SIGTERM torchrun":
+        strike(run, agents, signal.SIGTERM)
+    elif kind == "SIGKILL supervisor":
+        strike(run, supervisors, signal.SIGKILL)
+    elif kind == "SIGKILL host":
+        strike(run, hosts, signal.SIGKILL)
+    elif kind == "SIGKILL guard":
+        strike(run, lambda: guards_and_host()[:1], signal.SIGKILL)
+
+
+def until_known(run: Any, rank: int) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while run.lanes()[rank].pid is None and not run.done and time.monotonic() < deadline:
+        time.sleep(0.005)
+
+
+def interrupt(run: Any) -> None:
+    """As Ctrl-C does it to a waiting cell."""
+    timer = threading.Timer(0.02, lambda: os.kill(os.getpid(), signal.SIGINT))
+    timer.start()
+    with contextlib.suppress(KeyboardInterrupt):
+        run.wait()
+    timer.join()
+
+
+def strike(run: Any, whom: Callable[[], list[psutil.Process]], number: int) -> None:
+    """Signal one kind of process below us, as soon as there is one."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not (found := whom()) and not run.done and time.monotonic() < deadline:
+        time.sleep(0.005)
+    for process in found:
+        with contextlib.suppress(psutil.Error):
+            process.send_signal(number)
+
+
+def below() -> list[psutil.Process]:
+    return [p for p in psutil.Process().children(recursive=True) if alive(p)]
+
+
+def alive(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.Error):
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    return False
+
+
+def _words(process: psutil.Process) -> str:
+    with contextlib.suppress(psutil.Error):
+        return " ".join(process.cmdline())
+    return ""
+
+
+def guards_and_host() -> list[psutil.Process]:
+    """The warm host's guard, and the host: what stays between launches."""
+    guard = next((p for p in below() if "guard.py" in _words(p) and " host " in _words(p)), None)
+    if guard is None:
+        return []
+    with contextlib.suppress(psutil.Error):
+        return [guard, *guard.children()]
+    return [guard]
+
+
+def hosts() -> list[psutil.Process]:
+    return guards_and_host()[1:2]
+
+
+def supervisors() -> list[psutil.Process]:
+    """Of a warm launch the host's child, of a plain one the guard itself."""
+    plain = [p for p in below() if "guard.py" in _words(p) and " launch " in _words(p)]
+    found: list[psutil.Process] = []
+    for host in hosts():
+        with contextlib.suppress(psutil.Error):
+            found += host.children()
+    return plain or found
+
+
+def agents() -> list[psutil.Process]:
+    """torchrun: the parent of the ranks' shims, or the plain launch's own child."""
+    plain = [p for p in below() if "torch.distributed.run" in _words(p)]
+    plain = [p for p in plain if "guard.py" not in _words(p)]
+    found = set()
+    for shim in (p for p in below() if "shim.py" in _words(p)):
+        with contextlib.suppress(psutil.Error):
+            parent = shim.parent()
+            if parent is not None and "warm_host.py" in _words(parent):
+                found.add(parent)
+    return plain or sorted(found, key=lambda p: int(p.pid))
+
+
+def marked() -> list[psutil.Process]:
+    """Processes that were given a temporary folder below ours, wherever they hang."""
+    temp, me, found = os.environ["TMPDIR"], os.getpid(), []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.pid != me and process.environ().get("TMPDIR", "").startswith(temp):
+                found.append(process)
+    return [process for process in found if alive(process)]
+
+
+def strays(limit_s: float = 20.0) -> list[str]:
+    """What lives although no launch runs, given a moment to end."""
+    deadline = time.monotonic() + limit_s
+    while True:
+        kept = {p.pid for p in guards_and_host()}
+        left = [p for p in {*below(), *marked()} if p.pid not in kept]
+        if not left or time.monotonic() > deadline:
+            return [f"{p.pid} {_words(p)[:120]}" for p in left]
+        time.sleep(0.02)
+
+
+def state() -> State:
+    from ddp_course import launcher
+
+    gc.collect()
+    me, everyone = psutil.Process(), [psutil.Process(), *marked()]
+    ports = 0
+    for process in everyone:
+        with contextlib.suppress(psutil.Error):
+            ports += sum(c.status == "LISTEN" for c in process.net_connections("tcp"))
+    names = [path.name for path in Path(os.environ["TMPDIR"]).iterdir()]
+    return State(
+        processes=len(everyone),
+        ports=ports,
+        descriptors=me.num_fds(),
+        threads=me.num_threads(),
+        temporary=sorted(name.rpartition("-")[0] or name for name in names),
+        shared_memory=sum(_ours(path) for path in Path("/dev/shm").glob("*")),
+        live_runs=len(launcher.live_runs()),
+        objects=len(gc.get_objects()),
+        memory_mb=me.memory_info().rss / 1e6,
+    )
+
+
+def _ours(path: Path) -> bool:
+    """Shared memory that a rank of ours has made: torch names it after the process."""
+    started = psutil.Process().create_time()
+    with contextlib.suppress(OSError):
+        return path.name.startswith("torch_") and path.stat().st_mtime > started
+    return False
+
+
+def settled(wanted: State | None) -> State:
+    """The state when nothing changes any more, or is as wanted; within 30 s."""
+    deadline = time.monotonic() + 30
+    last = state()
+    while time.monotonic() < deadline:
+        time.sleep(0.5)
+        now = state()
+        if now == (wanted or last):
+            return now
+        last = now
+    return last
+
+
+if __name__ == "__main__":
+    sys.exit(main())
