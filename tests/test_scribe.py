@@ -1,0 +1,371 @@
+"""The ledgers that ranks leave: at every kind of end, and with no trace in the job itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from launching import script, until
+
+from ddp_course import Run, launch, ledger, scribe
+from ddp_course.ledger import Entry, first_divergence, read
+
+LONG_S = 300.0
+PATIENT_LIMITS_S = 8.0, 40.0  # the second for a machine on which the ranks are not up in the first
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    yield tmp_path_factory.mktemp("scribe")
+
+
+HEALTHY = """
+import json, os, signal, subprocess, sys
+import torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+CHILD = "import json, os; print(json.dumps(sorted(os.environ)), os.environ.get('PYTHONPATH'))"
+
+class Told(torch.utils.data.Dataset):
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        default = signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+        return torch.tensor([default, os._exit.__module__ == "posix"])
+
+def main():
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    for told in torch.utils.data.DataLoader(Told(), num_workers=1, multiprocessing_context="fork"):
+        print("worker", told.all().item())
+    layers = [torch.nn.Linear(40, 40) for _ in range(3)]
+    model = DDP(torch.nn.Sequential(*layers, torch.nn.BatchNorm1d(40)), bucket_cap_mb=0.001)
+    for step in range(3):
+        loss = model(torch.randn(4, 40)).sum()
+        loss.backward()
+    with model.no_sync():
+        model(torch.randn(4, 40)).sum().backward()
+    pair = dist.new_group([0, 1])
+    dist.all_reduce(torch.ones(2), group=pair)
+    if rank == 0:
+        dist.send(torch.ones(3), 1)
+        dist.recv(torch.ones(4))
+    else:
+        dist.recv(torch.ones(3), 0)
+        dist.send(torch.ones(4), 0)
+    dist.monitored_barrier()
+    dist.all_gather_object([None, None], rank)
+    dist.all_reduce(torch.ones(1))
+    child = subprocess.run([sys.executable, "-c", CHILD], capture_output=True, text=True)
+    print("child", child.stdout.strip())
+    print("modules", [name for name in sys.modules if "scribe" in name], sys.path)
+    dist.destroy_process_group()
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.fixture(scope="module")
+def healthy(folder: Path) -> Run:
+    run = launch(script(folder, HEALTHY), ranks=2, limit_s=LONG_S, wait=False).wait()
+    assert run.ok, run
+    return run
+
+
+def _of(run: Run, rank: int, *, p2p: bool = False) -> list[Entry]:
+    return [entry for entry in read(run.folder)[rank].entries if (entry.p2p is not None) is p2p]
+
+
+def test_a_healthy_job_leaves_equal_ledgers(healthy: Run) -> None:
+    found = read(healthy.folder)
+    assert not found.refused
+    assert {rank: (one.why, one.exit_code) for rank, one in found.items()} == {
+        0: ("exit", 0),
+        1: ("exit", 0),
+    }
+    assert first_divergence(found) is None
+    assert {row.verdict for row in ledger.align(found)} == {"same"}
+    names = sorted(path.name for path in healthy.folder.iterdir() if "ledger" in path.name)
+    assert names == ["ledger-0-0.json", "ledger-1-0.json"]
+
+
+def test_each_entry_names_its_part_and_its_line(healthy: Run) -> None:
+    entries = _of(healthy, 0)
+    told = [(entry.part, entry.line.code) for entry in entries if entry.line is not None]
+    assert len(told) == len(entries)
+    parts = [part for part, _ in told]
+    assert parts[0] == "parameter check at construction"
+    assert "weights at construction" in parts
+    assert "bucket rebuild" in parts
+    backward = [part for part, code in told if code == "loss.backward()"]
+    buckets = len(set(backward))
+    assert buckets > 1
+    after_rebuild = backward[-2 * buckets :]
+    assert after_rebuild == [f"gradient bucket {number}" for number in range(buckets)] * 2
+    forward = {part for part, code in told if code.startswith("loss = model(")}
+    assert forward == {"buffers before forward", "bucket rebuild"}
+    assert ("inside all_gather_object", "dist.all_gather_object([None, None], rank)") in told
+    assert (None, "dist.all_reduce(torch.ones(1))") in told
+
+
+def test_sizes_and_types_are_told(healthy: Run) -> None:
+    last = _of(healthy, 1)[-1]
+    assert (last.op, last.sizes, last.dtypes, last.bytes) == (
+        "all_reduce",
+        ((1,),),
+        ("float32",),
+        4,
+    )
+    assert last.state == "scheduled"
+    in_pair = [entry for entry in _of(healthy, 0) if entry.group != "0"]
+    assert [(entry.op, entry.n, entry.elements) for entry in in_pair] == [("all_reduce", 1, 2)]
+    assert any(entry.op == "monitored_barrier" for entry in _of(healthy, 0))
+
+
+def test_what_the_flight_recorder_leaves_out_is_noted(healthy: Run) -> None:
+    def told(rank: int) -> list[tuple[str, int, int]]:
+        pairs = [(entry.p2p, entry.elements) for entry in _of(healthy, rank, p2p=True)]
+        return [(pair.direction, pair.peer, size) for pair, size in pairs if pair is not None]
+
+    assert told(0) == [("send", 1, 3), ("recv", ledger.ANY_RANK, 4)]
+    assert told(1) == [("recv", 0, 3), ("send", 0, 4)]
+
+
+def test_nothing_of_it_shows_in_the_job(healthy: Run) -> None:
+    for rank in (0, 1):
+        said = healthy.lines_of(rank, "stdout")
+        assert said.count("worker True") == 2
+        child = next(line for line in said if line.startswith("child "))
+        assert "DDP_COURSE_SCRIBE" not in child
+        assert child.endswith("None") or "rank_side" not in child
+        modules = next(line for line in said if line.startswith("modules "))
+        assert "rank_side" not in modules
+        assert not any("Traceback" in line for line in healthy.lines_of(rank, "stderr"))
+
+
+ENDS = """
+import os, pathlib, signal, sys, time
+import torch, torch.distributed as dist
+
+def main():
+    dist.init_process_group("gloo")
+    rank, issued = dist.get_rank(), pathlib.Path(os.environ["DDP_COURSE_RUN"], "issued")
+    pair = dist.new_group([0, 1])
+    if rank == 1:
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))
+    dist.barrier()
+    if rank == 0:
+        work = dist.all_reduce(torch.ones(2), group=pair, async_op=True)
+        issued.touch()
+        work.wait()
+    if rank == 1:
+        while True:
+            time.sleep(0.01)
+    if rank == 3:
+        os._exit(0)
+    while not issued.exists():
+        time.sleep(0.01)
+    raise ValueError("boom")
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.fixture(scope="module")
+def ends(folder: Path) -> Run:
+    return launch(script(folder, ENDS), ranks=4, limit_s=LONG_S, wait=False).wait()
+
+
+def test_the_exit_codes_are_as_without_it(ends: Run) -> None:
+    assert ends.ended == "failed"
+    assert ends.exit_codes == {0: -15, 1: 5, 2: 1, 3: 0}
+
+
+def test_an_exception_is_told_with_its_line(ends: Run) -> None:
+    mine = read(ends.folder)[2]
+    assert (mine.why, mine.exit_code) == ("exception", 1)
+    assert mine.exception is not None
+    assert (mine.exception.type, mine.exception.text) == ("ValueError", "boom")
+    assert mine.exception.line is not None
+    assert mine.exception.line.code == 'raise ValueError("boom")'
+    assert mine.stack[-1] == mine.exception.line
+
+
+def test_a_survivor_tells_in_what_it_waited(ends: Run) -> None:
+    mine = read(ends.folder)[0]
+    assert mine.why == "terminated"
+    assert (mine.entries[-1].op, mine.entries[-1].elements) == ("all_reduce", 2)
+    assert mine.stack[-1].code == "work.wait()"
+    assert [frame.function for frame in mine.stack] == ["<module>", "main"]
+
+
+def test_a_handler_of_the_script_is_kept(ends: Run) -> None:
+    mine = read(ends.folder)[1]
+    assert (mine.why, mine.exit_code) == ("terminated", 5)
+
+
+def test_a_rank_that_leaves_by_the_back_door_has_a_ledger(ends: Run) -> None:
+    mine = read(ends.folder)[3]
+    assert (mine.why, mine.exit_code) == ("exit", 0)
+    assert mine.entries[-1].op == "barrier"
+
+
+def test_the_rank_that_is_missing_is_found(ends: Run) -> None:
+    found = first_divergence(read(ends.folder))
+    assert found is not None
+    assert (found.kind, found.ranks) == ("missing", (1,))
+
+
+def test_a_size_that_differs_is_told_by_the_rank_that_aborts(folder: Path) -> None:
+    job = script(
+        folder,
+        """
+        import torch, torch.distributed as dist
+
+        dist.init_process_group("gloo")
+        for step in range(2300):
+            dist.all_reduce(torch.ones(1))
+        dist.all_reduce(torch.ones(2 + 100 * dist.get_rank()))
+        """,
+    )
+    run = launch(job, ranks=2, limit_s=LONG_S, wait=False).wait()
+    found = read(run.folder)
+    aborted = [rank for rank, one in found.items() if one.why == "aborted"]
+    assert aborted
+    assert [run.exit_codes[rank] for rank in aborted] == [-6] * len(aborted)
+    for rank in aborted:
+        said = "\n".join(run.lines_of(rank, "stderr"))
+        assert "terminate called after throwing" in said
+        assert "Fatal Python error: Aborted" in said
+    for one in found.values():
+        assert len(one.entries) == scribe.KEEP
+        assert one.dropped == 2301 - scribe.KEEP
+    divergence = first_divergence(found)
+    assert divergence is not None
+    assert (divergence.kind, divergence.ranks, divergence.entry.n) == ("size", (1,), 2301)
+
+
+def test_a_live_rank_tells_on_request_and_at_the_time_out(folder: Path) -> None:
+    job = script(
+        folder,
+        """
+        import time
+        import torch, torch.distributed as dist
+
+        dist.init_process_group("gloo")
+        if dist.get_rank() == 0:
+            dist.all_reduce(torch.ones(1))
+        time.sleep(1000)
+        """,
+    )
+
+    def has_told(run: Run) -> bool:
+        return run.done or (run.ask() and bool(read(run.folder)[0].entries))
+
+    for limit_s in PATIENT_LIMITS_S:
+        run = launch(job, ranks=2, limit_s=limit_s, wait=False)
+        until(lambda run=run: has_told(run), "both ledgers", 2 * limit_s + 60)
+        if not run.done:
+            break
+    assert not run.done
+    asked = read(run.folder)
+    assert {one.why for one in asked.values()} == {"asked"}
+    assert asked[1].stack[-1].code == "time.sleep(1000)"
+    run.wait()
+    assert not run.ask()
+    assert run.ended == "time-out"
+    assert run.exit_codes == {0: -6, 1: -6}
+    found = read(run.folder)
+    assert all(found[rank].t > asked[rank].t for rank in (0, 1))
+    divergence = first_divergence(found)
+    assert divergence is not None
+    assert (divergence.kind, divergence.ranks) == ("missing", (1,))
+
+
+PLAIN = """
+import os, sys
+import torch, torch.distributed as dist
+
+def main():
+    print("elsewhere", getattr(sys.modules.get("sitecustomize"), "WHO", None))
+    print("path", os.environ["PYTHONPATH"], sys.path)
+    print("asked", "DDP_COURSE_SCRIBE" in os.environ)
+    dist.init_process_group("gloo")
+    dist.all_reduce(torch.ones(1))
+    if dist.get_rank() == 1:
+        raise ValueError("boom")
+    dist.all_reduce(torch.ones(1))
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def test_a_plain_launch_has_ledgers_too(folder: Path) -> None:
+    theirs = script(folder, "WHO = 'theirs'", "site/sitecustomize.py").parent
+    job = script(folder, PLAIN)
+    run = launch(
+        job, ranks=2, warm=False, limit_s=LONG_S, wait=False, env={"PYTHONPATH": str(theirs)}
+    ).wait()
+    found = read(run.folder)
+    assert {rank: len(one.entries) for rank, one in found.items()} == {0: 2, 1: 1}
+    assert found[1].why == "exception"
+    assert found[1].exception is not None
+    assert found[1].exception.text == "boom"
+    assert found[0].why in ("exception", "terminated")
+    divergence = first_divergence(found)
+    assert divergence is not None
+    assert (divergence.kind, divergence.ranks) == ("missing", (1,))
+    for rank in (0, 1):
+        said = run.lines_of(rank, "stdout")
+        assert "elsewhere theirs" in said
+        assert "asked False" in said
+        path = next(line for line in said if line.startswith("path "))
+        assert path.startswith(f"path {theirs} ")
+        assert "rank_side" not in path
+
+
+def test_what_is_not_a_rank_of_ours_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(self: object) -> None:
+        raise AssertionError("started")
+
+    monkeypatch.setattr(scribe._Scribe, "start", start)
+    monkeypatch.delenv("RANK", raising=False)
+    monkeypatch.setenv("DDP_COURSE_SCRIBE", "1")
+    scribe.begin()  # torchrun itself
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.delenv("DDP_COURSE_SCRIBE")
+    scribe.begin()  # a job in a shell
+
+
+def test_a_ledger_that_cannot_be_written_disturbs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env = {"RANK": "0", "DDP_COURSE_RUN": str(tmp_path / "nowhere")}
+    mine = scribe._Scribe(env, leaves_by_exit=False)
+    mine._write("exit", 0)
+    assert not (tmp_path / "nowhere").exists()
+    mine._folder = str(tmp_path)
+    mine._write("exit", 3)
+    told = json.loads((tmp_path / "ledger-0-0.json").read_text())
+    assert (told["why"], told["exit_code"], told["entries"]) == ("exit", 3, [])
+
+
+@pytest.mark.parametrize(
+    ("file", "own"),
+    [
+        ("/home/me/train.py", True),
+        ("/home/me/.venv/lib/python3.12/site-packages/torch/nn/modules/module.py", False),
+        ("/usr/lib/python3/dist-packages/numpy/core.py", False),
+        (json.__file__, False),
+        (scribe.__file__, False),
+        (str(Path(scribe.__file__).parent / "jobs" / "train_ddp.py"), True),
+    ],
+)
+def test_whose_code_a_file_is(file: str, own: bool) -> None:
+    assert scribe._is_own(file) is own
