@@ -5,7 +5,7 @@
     DIR/<student>_….py, .ipynb single files, as Canvas makes them; several for one student
 
 An entry belongs to the student whose id (or other id, or full name, by the roster) is its name, or
-is a whole word of it. An exercise's answer is a file with its stem ("ex02_average_gradients.py"),
+is a word in it. An exercise's answer is a file with its stem ("ex02_average_gradients.py"),
 else one whose name contains the stem or, as a word, the short name ("my-ex02.py"). From a notebook
 it is, for each exercise, the last cell that begins with `%%job` or `%%writefile` and such a name;
 without one, the last cell that defines the exercise's function: it follows the exercise's stub and
@@ -108,46 +108,63 @@ def find(folder: Path | str, students: Sequence[Student]) -> Found:
     return Found(entries, strangers)
 
 
-def _keys(students: Sequence[Student]) -> list[dict[str, set[str]]]:
-    """What an entry may be called, the surest first: {name: ids}."""
-    exact: dict[str, set[str]] = {}
-    folded: dict[str, set[str]] = {}
-    names: dict[str, set[str]] = {}
+@dataclass
+class _Keys:
+    """What entries may be called, and the ids that are meant: as they are, and as a word in them."""
+
+    exact: dict[str, set[str]] = field(default_factory=dict)
+    folded: dict[str, set[str]] = field(default_factory=dict)
+    ids: dict[str, set[str]] = field(default_factory=dict)
+    names: dict[str, set[str]] = field(default_factory=dict)
+
+
+def _keys(students: Sequence[Student]) -> _Keys:
+    keys = _Keys()
     for one in students:
         for key in (one.id, results.folder_name(one.id)):
-            exact.setdefault(key, set()).add(one.id)
-        for key in (one.id, *one.also, one.email, one.email.partition("@")[0]):
+            keys.exact.setdefault(key, set()).add(one.id)
+        first, _, last = one.name.rpartition(" ")
+        names = [one.name, last + first] if one.name else []  # doejane, as Canvas has it
+        for key in (one.id, *one.also, one.email, one.email.partition("@")[0], *names):
             if key:
-                folded.setdefault(_fold(key), set()).add(one.id)
-        if one.name:
-            names.setdefault(_fold(one.name), set()).add(one.id)
-            first, _, last = one.name.rpartition(" ")
-            names.setdefault(_fold(last + first), set()).add(one.id)  # doejane, as Canvas has it
-    return [exact, folded, names]
+                keys.folded.setdefault(_fold(key), set()).add(one.id)
+        for key in (one.id, *one.also):
+            if _is_telling(key):
+                keys.ids.setdefault(_fold(key), set()).add(one.id)
+        for key in names:
+            keys.names.setdefault(_fold(key), set()).add(one.id)
+    return keys
+
+
+def _is_telling(key: str) -> bool:
+    """Whether an id can be meant where it is a word among others: not a short number."""
+    return len(key) > 3 or (len(key) > 1 and not key.isdigit())
 
 
 def _fold(text: str) -> str:
     return unicodedata.normalize("NFC", text).casefold().strip()
 
 
-def _owners(name: str, keys: list[dict[str, set[str]]]) -> set[str]:
-    """The students that an entry's name means; best one."""
+def _owners(name: str, keys: _Keys) -> set[str]:
+    """The students whom an entry's name may mean; best one."""
     name = results.tidy_id(name)
-    exact, folded, names = keys
-    for table, text in ((exact, name), (folded, _fold(name)), (names, _fold(name))):
-        if text in table:
-            return set(table[text])
-    for table in (folded, names):
-        found = [
-            key
-            for key in table
-            if re.search(rf"(?<![^\W_]){re.escape(key)}(?![^\W_])", _fold(name))
-        ]
-        longest = max(map(len, found), default=0)
-        best = [key for key in found if len(key) == longest]
-        if best:
-            return set().union(*(table[key] for key in best))
-    return set()
+    if name in keys.exact:
+        return keys.exact[name]
+    name = _fold(name)
+    if name in keys.folded:
+        return keys.folded[name]
+    by_id, by_name = _as_words(name, keys.ids), _as_words(name, keys.names)
+    return by_id & by_name or by_id | by_name
+
+
+def _as_words(name: str, table: dict[str, set[str]]) -> set[str]:
+    """Those whose key is a word, or words, of the name, and not part of a longer key there."""
+    places: list[tuple[int, int, str]] = []
+    for key in sorted(table, key=len, reverse=True):
+        for found in re.finditer(rf"(?<![^\W_]){re.escape(key)}(?![^\W_])", name):
+            if not any(begin <= found.start() and found.end() <= end for begin, end, _ in places):
+                places.append((found.start(), found.end(), key))
+    return {student for _, _, key in places for student in table[key]}
 
 
 def collect(paths: Sequence[Path], into: Path) -> Collected:
