@@ -134,7 +134,7 @@ def test_any_class_as_csv(made: Book) -> None:
         assert row["id"].removeprefix("'") in (was.student.id, was.student.id.removeprefix("'"))
         for cell in row.values():
             assert not isinstance(cell, str) or not cell.startswith(tuple("=+-@\t\r\n＝＋－＠"))
-        assert (row["score"] == "") == was.open
+        assert (row["score"] == "") == (was.open or was.absent)
         for name, state in was.states.items():
             assert (row[f"{name} score"] == "") == (state in ("missing", "infra", "refused"))
 
@@ -146,7 +146,7 @@ def test_any_class_as_json(made: Book) -> None:
     assert [one["id"] for one in data["students"]] == [row.student.id for row in made.rows]
     for one, was in zip(data["students"], made.rows, strict=True):
         assert {part["exercise"]: part["status"] for part in one["results"]} == was.states
-        assert (one["score"] is None) == was.open
+        assert (one["score"] is None) == (was.open or was.absent)
         for part in one["results"]:
             never = part["status"] in ("missing", "infra", "refused")
             assert (part["score"] is None) == never
@@ -175,6 +175,18 @@ def test_junit_of_the_class(book: Book) -> None:
     assert kinds["s6"] == ["infra"]
     assert kinds["s7"] == ["missing"]
     assert kinds["S8"] == ["missing", "refused"]
+
+
+def test_junit_marks_only_what_was_not_passed() -> None:
+    for statuses, kinds in (
+        (["pass", "blocked"], [None, "failure"]),
+        (["fail", "blocked"], ["failure", "skipped"]),
+    ):
+        one = record("s1", statuses=statuses)
+        row = Row(Student("s1"), {"ex02": one}, {"ex02": one.status})
+        root = junit10.check(exports.as_junit(Book((row,), {"ex02": 4}, {"ex02": "t"})))
+        cases = root.findall("./testsuite/testcase")
+        assert [case[0].tag if len(case) else None for case in cases] == kinds
 
 
 def test_junit_checker_refuses_what_the_schema_refuses() -> None:

@@ -58,7 +58,7 @@ case "$code" in
   0 | 1 | 3)
     "$python" -m ddp_course export "$work/out" "$format" --to "$work/export"
     if [ -s "$work/export" ]; then
-      mv "$work/export" "$result"
+      chmod a+r "$work/export" && mv "$work/export" "$result"
     else
       no_result "The grader failed."
       code=3

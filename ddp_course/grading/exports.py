@@ -37,7 +37,7 @@ def as_csv(book: Book) -> str:
     for row in book.rows:
         who = row.student
         cells: list[str | float] = [who.id, who.name, who.email, who.section]
-        cells += ["" if row.open else row.score, row.max_score, _state(row)]
+        cells += ["" if row.open or row.absent else row.score, row.max_score, _state(row)]
         cells += [who.submitted.isoformat() if who.submitted else "", _sandboxes(row)]
         for name in book.points:
             one = row.records.get(name)
@@ -66,7 +66,7 @@ def as_json(book: Book) -> str:
                 "due": who.due.isoformat() if who.due else None,
                 "submitted": who.submitted.isoformat() if who.submitted else None,
                 "state": _state(row),
-                "score": None if row.open else row.score,
+                "score": None if row.open or row.absent else row.score,
                 "max_score": row.max_score,
                 "results": [
                     {"exercise": name, "status": state, **_recorded(row, name)}
@@ -100,13 +100,15 @@ def as_junit(book: Book) -> str:
         suite = ElementTree.SubElement(root, "testsuite", name=_xml(row.student.id))
         counts = dict.fromkeys(("tests", "failures", "errors", "skipped"), 0)
         _properties(suite, row)
-        for name in row.states:
+        for name, state in row.states.items():
             for case, status, _, _, message in _tests(row, name):
                 counts["tests"] += 1
                 element = ElementTree.SubElement(
                     suite, "testcase", classname=name, name=_xml(case), time="0"
                 )
                 kind = _KINDS.get(status)
+                if status == state == "blocked":  # nothing else tells that it was not passed
+                    kind = "failure"
                 if kind:
                     short = _xml(" ".join(message.split())[:300])
                     fault = ElementTree.SubElement(element, kind, type=status, message=short)
@@ -214,7 +216,7 @@ def _xml(text: str) -> str:
 def _state(row: Row) -> str:
     """One word for a whole student: what must be seen to first."""
     states = set(row.states.values())
-    if not states or states == {"missing"}:
+    if row.absent:
         return "missing"
     order = (*OPEN, "error", "timeout", "fail", "ungradable", "missing")
     return next((state for state in order if state in states), "pass")
@@ -279,7 +281,7 @@ def _properties(suite: ElementTree.Element, row: Row) -> None:
     known = {
         "name": row.student.name,
         "section": row.student.section,
-        "score": "" if row.open else str(row.score),
+        "score": "" if row.open or row.absent else str(row.score),
         "max_score": str(row.max_score),
         "sandbox": _sandboxes(row),
     }

@@ -67,6 +67,11 @@ class Row:
         return any(state not in ("missing", "ungradable") for state in self.states.values())
 
     @property
+    def absent(self) -> bool:
+        """True if nothing at all was handed in."""
+        return all(state == "missing" for state in self.states.values())
+
+    @property
     def open(self) -> bool:
         """True if something of this student's must be graded again before a score stands."""
         return any(state in OPEN for state in self.states.values())

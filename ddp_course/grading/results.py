@@ -284,9 +284,9 @@ def write(out: Path | str, new: Record, *, counts: str = "last") -> Record:
 def choose(tried: Sequence[Record], counts: str) -> Record:
     """Of one student's attempts at one exercise, the one that counts.
 
-    `counts` is "last" or "best" (by score; the later of equals). If the newest failed by our fault,
-    it is that one: no score stands before it is graded. One with nothing to grade, and one that came
-    too late to count, give way to any other.
+    `counts` is "last" or "best" (by score; the later of equals). If the newest failed by our fault
+    it is that one: no score stands before it is graded. One with nothing to grade, and one that
+    came too late to count, give way to any other.
     """
     if counts not in ("last", "best"):
         raise BadArgument(f"counts is {counts!r}.", action='choose "last" or "best"')
@@ -571,10 +571,10 @@ def _known_key(out: Path) -> bytes:
 
 
 def put(path: Path, data: str | bytes) -> None:
-    """Write a whole file or nothing: a draft beside it, synced, renamed."""
+    """Write a whole file or nothing: a draft beside it, synced, renamed. Others cannot read it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.parent / f".draft-{secrets.token_hex(8)}"
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o660)
     try:
         with open(descriptor, "wb") as file:
             file.write(data.encode("utf-8") if isinstance(data, str) else data)

@@ -282,8 +282,7 @@ def _score(row: Row, name: str) -> float | str:
     if name == TOTAL:
         if row.open:
             return "must be graded again"
-        handed_in = any(state != "missing" for state in row.states.values())
-        return row.score if handed_in else STATES["missing"][1]
+        return STATES["missing"][1] if row.absent else row.score
     one = row.records.get(name)
     state = row.states.get(name, "missing")
     if one is None or state in UNSCORED:
