@@ -39,13 +39,17 @@ __all__ = sorted(_HOME)  # noqa: PLE0605 - the table above is the one list of na
 __version__ = "0.1.0"
 
 
-if "IPython" in sys.modules:  # in a notebook's kernel: the panel, %%job, a warm start
+if (
+    "IPython" in sys.modules and sys.platform != "win32"
+):  # in a notebook's kernel: the panel, %%job, a warm start
     importlib.import_module("ddp_course.notebook").install()
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"ddp_course has no {name!r}; it offers {', '.join(__all__)}")
+    if sys.platform == "win32" and name != "doctor":
+        raise importlib.import_module("ddp_course.machine").not_on_windows()
     return getattr(importlib.import_module(_HOME[name]), name)
 
 

@@ -17,6 +17,7 @@ Exit codes: 0 well, 1 not (a failed run, a check not passed, a problem found), 2
 from __future__ import annotations
 
 import argparse
+import importlib
 import io
 import os
 import sys
@@ -50,6 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.flags and not given.takes_flags:
         parser.error("only `run` passes what follows -- on to a job")
     try:
+        if sys.platform == "win32" and words[:1] != ["doctor"]:
+            raise importlib.import_module("ddp_course.machine").not_on_windows()
         return command(given)
     except CourseError as error:
         print(error, file=sys.stderr)

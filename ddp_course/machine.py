@@ -21,6 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from ddp_course.errors import CannotRun
+
 PYTHONS = ((3, 11), (3, 14))  # from, below: as requires-python in pyproject.toml
 TORCHES = ((2, 14, 1), (2, 16))  # as the requirement of torch in pyproject.toml
 
@@ -62,6 +64,7 @@ class Facts:
     loopback_error: str = ""
     names: dict[str, Name] = field(default_factory=dict)  # "localhost" and the host's own
     can_fork: bool = True
+    system: str = "linux"  # sys.platform
 
 
 @dataclass(frozen=True)
@@ -118,6 +121,7 @@ def doctor() -> Report:
 def judge(facts: Facts) -> Report:
     """Turn what was seen into a report; pure."""
     rows = (
+        *_system(facts),
         _python(facts),
         _torch(facts),
         _torchvision(facts),
@@ -172,6 +176,7 @@ def look() -> Facts:
         loopback_error=_try_loopback(),
         names={name: resolve(name) for name in dict.fromkeys(["localhost", socket.gethostname()])},
         can_fork=sys.platform == "linux" and hasattr(os, "fork"),
+        system=sys.platform,
     )
 
 
@@ -190,6 +195,23 @@ def resolve(name: str, *, limit_s: float = 3.0) -> Name:
     thread.start()
     thread.join(limit_s)
     return Name(found[0] if found else None, time.monotonic() - start)
+
+
+def _system(facts: Facts) -> list[Row]:
+    if facts.system != "win32":
+        return []
+    error = not_on_windows()
+    return [Row("system", f"Windows: {error.cause}", "problem", error.action)]
+
+
+def not_on_windows() -> CannotRun:
+    """Why the course does not start under Windows itself."""
+    return CannotRun(
+        "The course does not run under Windows itself.",
+        cause="torchrun's store needs libuv, which PyTorch's Windows packages lack, and there is "
+        "no signal that ends a rank with all that it has started",
+        action="use WSL2: `wsl --install`, then follow the README in its shell",
+    )
 
 
 def _python(facts: Facts) -> Row:

@@ -53,6 +53,7 @@ def test_a_good_machine_is_told_so() -> None:
         ({"loopback_error": "127.0.0.1 cannot be reached"}, "loopback", "ip link set lo up"),
         ({"names": {"localhost": Name(None, 0.1)}}, "name localhost", "127.0.0.1 localhost"),
         ({"disk_gb": 0.01}, "room for runs", "make room"),
+        ({"system": "win32"}, "system", "wsl --install"),
     ],
 )
 def test_what_stops_the_course_is_a_problem_with_its_remedy(
