@@ -250,7 +250,7 @@ class Supervisor:
     def _let_load(self) -> None:
         self._began, self._since = True, time.monotonic()
         for rank, link in self._links.items():
-            self._seen[rank].state = "importing"
+            self._seen[rank].state, self._seen[rank].asked_at = "importing", self._since
             self._send(link, Message({"event": "load"}))
 
     def _ready(self) -> bool:
@@ -265,6 +265,7 @@ class Supervisor:
         for rank, mine in enumerate(self._inputs):
             self._seen[rank].state = "computing"
             self._seen[rank].still, self._seen[rank].cpu_s = 0, -1.0
+            self._seen[rank].asked_at = self._since
             self._send(self._links[rank], Message({"event": "inputs"}, mine))
 
     def _send(self, link: _Link, message: Message) -> None:
