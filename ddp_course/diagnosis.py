@@ -338,7 +338,9 @@ def _raised(e: Evidence, rank: int) -> Diagnosis | None:
         return Diagnosis(
             "exception" if raised else "exit-code",
             text + _raised_at(e, rank) + _waiting_for(e, rank),
-            rank=rank,
+            f"mend what rank {rank} says; what the other ranks said follows from it",
+            "06 Where is the cause written down?",
+            rank,
         )
     symptom, means = found
     if symptom.kind in ("different-collectives", "never-arrived") and (better := _standstill(e)):
@@ -533,6 +535,8 @@ def _missing(e: Evidence, entered: dict[int, Entry], lacking: list[int]) -> Diag
         )
     if rank in e.observed.paused:
         return Diagnosis("paused", never, "resume it: run.resume(rank)", **common)
+    if message := _waits_for_message(e):
+        return message
     other = _other_call(e, rank)
     if other:
         return Diagnosis(
@@ -602,15 +606,11 @@ def _different(e: Evidence, entered: dict[int, Entry]) -> Diagnosis | None:
             went_on = f" and went on to {_call(mine)}"
             waiting = {r: entered[r] for r in many}
             return _uneven(e, few, waiting, theirs, steps, went_on, common)
-    detail = ""
-    if a.op == b.op and a.elements != b.elements:
-        detail = f" with a tensor of {_shapes(a)}, and the others with {_shapes(b)}"
-    elif a.op == b.op:
-        detail = f" with {', '.join(a.dtypes)}, and the others with {', '.join(b.dtypes)}"
-    they = _named(most)
-    calls = f"{_named(odd)} called {_call(a)}{detail}" + (
-        f" where {they} called {_call(b)}" if a.op != b.op else ""
-    )
+    if a.op != b.op:
+        calls = f"{_named(odd)} called {_call(a)} where {_named(most)} called {_call(b)}"
+    else:
+        brought = "; ".join(f"{_named(side)} brought {_brought(entered, side)}" for side in sides)
+        calls = f"in {_call(b)}, {brought}"
     outcome = "" if any(
         code == -signal.SIGABRT for code in e.codes.values()
     ) else f"; they waited {_seconds(_waited(e, entered))}"  # fmt: skip
@@ -630,9 +630,10 @@ def _uneven(
     place = ""
     if entry.line is not None:
         place = f" (`{_code(entry.line.code)}`, {Path(entry.line.file).name}:{entry.line.line})"
+    done = " and was done" if len(few) == 1 else " and were done"
     return Diagnosis(
         "uneven-steps",
-        f"{_named(few)} made {_times(steps)}{place}{went_on or ' and was done'}; "
+        f"{_named(few)} made {_times(steps)}{place}{went_on or done}; "
         f"{_named(entered)} began one more, and waited {_seconds(_waited(e, entered))} in "
         f"{_call(entry, place=False)}, which {_named(few)} never entered",
         "give all ranks equally many batches (DistributedSampler), use Join, or let all ranks "
@@ -668,7 +669,7 @@ def _waits_for_message(e: Evidence) -> Diagnosis | None:
 def _left_early(e: Evidence) -> Diagnosis | None:
     """A rank that left with exit code 0 while others still needed it."""
     dead = {rank: t_s for t_s, rank, code in e.observed.deaths if code == 0}
-    left = sorted(rank for rank, code in e.codes.items() if code == 0)
+    left = sorted(rank for rank in range(e.ranks) if _has_left(e, rank))
     failed = [rank for rank, code in e.codes.items() if code not in (0, -signal.SIGTERM)]
     if not left or not failed:
         return None
@@ -1055,14 +1056,34 @@ def _waited(e: Evidence, waiting: Iterable[int]) -> float:
 
 
 def _has_left(e: Evidence, rank: int) -> bool:
-    """Whether a rank ended well before the others."""
-    return e.codes.get(rank) == 0
+    """Whether a rank ended well before the others; of a plain launch only its ledger tells."""
+    mine = e.ledgers.get(rank)
+    told = mine is not None and mine.why == "exit" and mine.exit_code in (None, 0)
+    return e.codes.get(rank) == 0 or (told and rank not in e.codes and e.ended != "finished")
 
 
 def _left_in_the_middle(e: Evidence, rank: int) -> bool:
-    """Whether a rank that ended well never came to the destroy_process_group of its script."""
-    mine = e.ledgers.get(rank)
-    return bool(mine and mine.groups) and "destroy_process_group" in _readable(str(e.script), e)
+    """Whether a rank that ended well did so by an exit inside its loop, not at the script's end."""
+    mine, source = e.ledgers.get(rank), _readable(str(e.script), e)
+    if mine is None:
+        return True  # os._exit leaves no word
+    return bool(mine.groups) and ("destroy_process_group" in source or _exits_inside(source))
+
+
+@lru_cache(maxsize=8)
+def _exits_inside(source: str) -> bool:
+    """Whether a script calls exit() in a loop, or under a condition on the rank."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    for outer in ast.walk(tree):
+        ranked = isinstance(outer, ast.If) and _RANKED.search(ast.unparse(outer.test))
+        if ranked or isinstance(outer, ast.For | ast.While):
+            calls = [ast.unparse(n.func) for n in ast.walk(outer) if isinstance(n, ast.Call)]
+            if {"exit", "quit", "sys.exit", "os._exit"} & set(calls):
+                return True
+    return False
 
 
 def _gave_up(mine: Ledger) -> bool:
@@ -1164,7 +1185,7 @@ def _guarded(e: Evidence, entered: Mapping[int, Entry]) -> str:
     for rank, entry in entered.items():
         places = [(entry.line.file, entry.line.line)] if entry.line else []
         mine = e.ledgers.get(rank)
-        if mine is not None and mine.entries and mine.entries[-1] == entry:
+        if mine is not None and mine.entries and _key(mine.entries[-1]) == _key(entry):
             places += [(f.file, f.line) for f in mine.stack if _is_learners(f.file, e)]
         for file, line in places:
             if test := _rank_test(_readable(file, e), line):
@@ -1283,6 +1304,12 @@ def _code(code: str, most: int = 80) -> str:
     """A line of code without its comment."""
     text = re.sub(r"\s{2,}#.*", "", code.strip())
     return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _brought(entered: Mapping[int, Entry], side: list[int]) -> str:
+    """ "4×3 numbers of float32"."""
+    entry = entered[side[0]]
+    return f"{_shapes(entry)} of {', '.join(dict.fromkeys(entry.dtypes)) or 'no type'}"
 
 
 def _shapes(entry: Entry) -> str:

@@ -21,6 +21,7 @@ from ddp_course.runs import Line, exit_text
 _FOLLOWED = re.compile(
     r"Connection (closed|reset) by peer|Broken pipe|connectFullMesh failed|remote process exited"
     r"|Timed out waiting \d+ms|NCCL communicator was aborted|DistNetworkError|Connection refused"
+    r"|RendezvousClosedError"
 )
 _TABLE_ROW = re.compile(r"rank\s+: (\d+) \(local_rank: \d+\)\s+exitcode\s+: (-?\d+) \(pid")
 _TOLD = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: \d+\) of binary")

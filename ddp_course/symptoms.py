@@ -288,6 +288,14 @@ SYMPTOMS = (
         verified=False,
     ),
     Symptom(
+        r"addresses of \((?P<host>[^,]+), \d+\) cannot be retrieved",
+        "unknown-host",
+        "the host name {host}, where the ranks were to meet, does not resolve",
+        "`getent hosts NAME` must give an address on every node; under torchrun leave MASTER_ADDR "
+        "alone, on one machine it is 127.0.0.1",
+        "06 How do the nodes find each other?",
+    ),
+    Symptom(
         r"Name or service not known|Temporary failure in name resolution|gaierror"
         r"|nodename nor servname|failed to resolve|could not be resolved",
         "unknown-host",

@@ -21,7 +21,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 from ddp_course.devices import my_place
-from ddp_course.report import log, run_rank
+from ddp_course.report import digest, log, run_rank
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--mistake", choices=["none", "module", "replaced", "unfrozen"], default="none")
@@ -68,6 +68,7 @@ def main() -> None:
         log(step=step, loss=loss.item(), spread=spread(model))
         dist.barrier()  # every rank has told its step before one can fail in the next
 
+    digest(model)  # diagnose(run) compares the replicas
     dist.destroy_process_group()
 
 

@@ -1,0 +1,503 @@
+"""Right in kind, rank and collective where something is wrong; silent where nothing is."""
+
+from __future__ import annotations
+
+import re
+import time
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import ROOT
+from launching import PATIENCE_S, script, until
+
+from ddp_course import diagnose, symptoms
+from ddp_course.diagnosis import Diagnosis, Evidence, explain, failure_of
+from ddp_course.failures import Observed
+from ddp_course.launcher import launch
+from ddp_course.ledger import Entry, Frame, Ledger, Pair
+from ddp_course.runs import Line, Run, failure_text
+
+T0 = 1.8e9  # some time of day
+
+
+# The gallery: each kind, from the job that produces it
+
+
+@cache
+def ran(job: str, ranks: int, knobs: tuple[tuple[str, Any], ...] = (), detail: bool = False) -> Run:
+    env = {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"} if detail else None
+    return launch(job, ranks=ranks, limit_s=60, env=env, **dict(knobs))
+
+
+WAIT_S = 4.0  # long enough for a busy machine to get past the start, short enough to watch
+WAITED = r"waited \d+\.\d s"
+# job, ranks, knobs, does it wait for a time-out; kind, rank at fault, collective, the sentence
+GALLERY: list[tuple[str, int, dict[str, Any], bool, str, int | None, str, str]] = [
+    ("hang_missing_rank", 3, {}, True, "never-arrived", 1, "all_reduce #4",
+     rf"rank 1 never entered all_reduce #4 \(called from line `dist.all_reduce\(gradient.*` of "
+     rf"hang_missing_rank.py:\d+\); ranks 0 and 2 {WAITED}; rank 1 was at .*`lock.acquire\(\)`"),
+    ("hang_missing_rank", 3, {"how": "returns"}, True, "uneven-steps", 1, "all_reduce #4",
+     rf"rank 1 made 3 steps .* and went on to barrier #4 .*; ranks 0 and 2 .*{WAITED}"),
+    ("hang_different_collectives", 2, {}, True, "different-collectives", 1, "all_reduce #2",
+     rf"rank 1 called broadcast #2 .* where rank 0 called all_reduce #2 .*{WAITED}"),
+    ("hang_different_collectives", 2, {"differ": "size"}, False, "different-collectives", 1,
+     "all_reduce #2", "rank 1 brought 5 numbers of float32; rank 0 brought 4"),
+    ("hang_different_collectives", 3, {"differ": "dtype"}, False, "different-collectives", 2,
+     "all_reduce #2", "rank 2 brought 4 numbers of float64; ranks 0 and 1 brought"),
+    ("hang_crossed_pairs", 2, {}, True, "crossed-pairs", 0, "recv",
+     rf"rank 0 is in recv from rank 1 .*; rank 1 is in recv from rank 0 .*none of them sends.*"
+     rf"{WAITED}"),
+    ("hang_data_worker", 2, {}, True, "dataloader-worker", 1, "all_reduce #1",
+     rf"rank 1 never entered all_reduce #1 .*rank 0 {WAITED}; rank 1 waited for a worker"),
+    ("hang_at_start", 2, {"mistake": "absent"}, True, "rank-never-started", None,
+     "init_process_group", "for rank 2, which was never started: this launch has 2 ranks"),
+    ("hang_at_start", 2, {"mistake": "late"}, True, "never-arrived", 1, "init_process_group",
+     rf"rank 1 never came to init_process_group; rank 0 {WAITED}; rank 1 was at hang_at_start.py"),
+    ("hang_at_start", 2, {"mistake": "address"}, True, "wrong-address", ..., "init_process_group",
+     r"nobody answered at 127.0.0.1, port \d+"),
+    ("hang_at_start", 2, {"mistake": "name"}, True, "unknown-host", ..., "init_process_group",
+     "no-such-host.invalid, where the ranks were to meet, does not resolve"),
+    ("hang_at_start", 2, {"mistake": "port"}, True, "port-in-use", 0, "init_process_group",
+     r"the port \d+ on which the ranks were to meet is in use"),
+    ("crash_one_rank", 3, {"how": "raises"}, False, "exception", 2, "",
+     r"rank 2: ValueError: image 17 .* \(exit code 1\) at crash_one_rank.py:\d+ \(`raise "),
+    ("crash_one_rank", 3, {"how": "memory"}, False, "out-of-memory", 2, "",
+     "rank 2: memory ran out .*tried to allocate 281474976710656 bytes"),
+    ("crash_one_rank", 3, {"how": "killed"}, False, "killed", 2, "", r"SIGKILL \(-9\) and not"),
+    ("crash_one_rank", 3, {"how": "native"}, False, "native-crash", 2, "",
+     r"rank 2 crashed in native code \(SIGSEGV, -11\) at crash_one_rank.py:\d+ \(`ctypes"),
+    ("crash_one_rank", 3, {"how": "leaves"}, False, "exit-early", 2, "all_reduce #4",
+     "rank 2 never entered all_reduce #4 .*rank 2 had left with exit code 0"),
+    ("crash_different_models", 2, {}, False, "different-models", 1, "", "built different models"),
+    ("crash_different_models", 2, {"differ": "count"}, False, "different-models", ..., "",
+     "built different models"),
+    ("wrong_barrier", 3, {}, True, "one-rank-only", 0, "barrier #2",
+     rf"rank 0 alone entered barrier #2 .*inside `if rank == 0:`; ranks 1 and 2 went on to "
+     rf"all_reduce #2 .*{WAITED}"),
+    ("wrong_evaluation", 2, {}, True, "one-rank-only", 0, "broadcast #16",
+     "rank 0 alone entered broadcast #16 .buffers before forward.*inside `if rank == 0:`"),
+    ("train_uneven", 4, {}, True, "uneven-steps", 3, "all_reduce #9",
+     rf"rank 3 made 3 steps \(`loss.backward\(\)`, train_uneven.py:\d+\) .*ranks 0, 1 and 2 began "
+     rf"one more, and {WAITED} in all_reduce #9 \(gradient bucket 0\)"),
+    ("wrong_unused_parameters", 2, {}, False, "unused-parameters", ..., "",
+     r"parameters got no gradient in the step before.*number 4 5"),
+    ("wrong_wrapping", 2, {"mistake": "module"}, False, "replicas-diverge", 1, "",
+     "parameters of model.* on rank 1 are not those on rank 0"),
+]  # fmt: skip
+HEALTHY: list[tuple[str, int, dict[str, Any]]] = [
+    ("hello_ranks", 2, {}), ("train_ddp", 2, {}), ("accumulate_gradients", 2, {}),
+    ("train_uneven", 4, {"join": "initial"}), ("train_pipeline_replicas", 4, {}),
+    ("wait_for_straggler", 3, {"slow_ms": 30.0}), ("wrong_wrapping", 2, {"mistake": "none"}),
+    ("hang_crossed_pairs", 3, {"order": "right"}), ("crash_one_rank", 3, {"how": "none"}),
+    ("hang_data_worker", 1, {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "case", GALLERY, ids=lambda case: "-".join([case[0], *map(str, case[2].values())])
+)
+def test_the_gallery(case: Any) -> None:
+    job, ranks, knobs, waits, kind, rank, collective, words = case
+    given = {**knobs, "timeout_s": WAIT_S} if waits else knobs
+    run = ran(job, ranks, tuple(given.items()))
+    found = diagnose(run)
+    assert found.kind == kind, str(found)
+    assert rank is ... or found.rank == rank, str(found)
+    assert found.collective == collective, str(found)
+    assert re.search(words, found.sentence), found.sentence
+    assert found.remedy and not found.healthy
+    if run.ok:
+        return  # a mistake that nothing reports: the run is no failure
+    assert run.failure is not None
+    assert (run.failure.what, run.failure.rank) == (found.sentence, found.rank), "one voice"
+    assert diagnose(str(run.folder)) == found == diagnose(Run.open(run.folder)), "reopened"
+
+
+@pytest.mark.parametrize("case", HEALTHY, ids=lambda case: case[0])
+def test_silent_where_nothing_is_wrong(case: tuple[str, int, dict[str, Any]]) -> None:
+    job, ranks, knobs = case
+    found = diagnose(ran(job, ranks, tuple(knobs.items())))
+    assert (found.kind, found.remedy, found.lesson, found.rank) == ("healthy", "", "", None)
+    assert found.sentence.startswith("nothing is wrong: "), found
+
+
+def test_a_crash_by_torchs_own_debug_level_is_nobodys_fault() -> None:
+    run = ran("train_ddp", 2, (), True)
+    if run.ok:
+        pytest.fail("this torch no longer crashes: the rule may go")
+    found = diagnose(run)
+    assert found.kind == "detail-crash" and "no mistake of yours" in found.sentence
+    assert "INFO" in found.remedy and "set_debug_level" in found.remedy
+
+
+def test_a_run_cut_off_while_it_progressed_was_slow() -> None:
+    run = launch("hello_ranks", ranks=2, steps=100_000, pause_ms=10.0, limit_s=4)
+    assert run.failure is not None and run.failure.kind == "too-slow"
+    assert "slow, not stuck" in run.failure.what and "limit_s" in run.failure.what
+
+
+def test_a_live_run_is_asked_and_goes_on(tmp_path: Path) -> None:
+    """A script that knows nothing of the course: first well, then one rank stays away."""
+    job = script(
+        tmp_path,
+        """
+        import os, time
+        import torch
+        import torch.distributed as dist
+
+        dist.init_process_group("gloo")
+        while not os.path.exists("stay-away") or dist.get_rank() != 1:
+            dist.all_reduce(torch.ones(8))
+            time.sleep(0.01)
+        while not os.path.exists("come-back"):
+            time.sleep(0.01)
+        dist.all_reduce(torch.ones(8))
+        """,
+        "train.py",
+    )
+    run = launch(job, ranks=2, limit_s=300, wait=False, env={"PWD": str(tmp_path)})
+    try:
+        here = Path.cwd()
+        until(lambda: any(lane.pid for lane in run.lanes()), "the ranks")
+        until(lambda: diagnose(run).kind == "running", "a live diagnosis")
+        (here / "stay-away").touch()
+        found = until(lambda: _if(diagnose(run), "never-arrived"), "the hang", PATIENCE_S)
+        assert found.rank == 1 and re.match(r"rank 1 never entered all_reduce #\d+", found.sentence)
+        assert "rank 0 waited" in found.sentence and "train.py" in found.sentence
+        assert not run.done, "nothing has ended"
+    finally:
+        (here / "stay-away").unlink(missing_ok=True)
+        run.stop()
+    assert diagnose(run.wait()).kind == "stopped"
+
+
+def _if(found: Diagnosis, kind: str) -> Diagnosis | None:
+    return found if found.kind == kind else None
+
+
+def test_what_the_learner_did_comes_first() -> None:
+    run = launch("hello_ranks", ranks=2, steps=100_000, pause_ms=5.0, limit_s=60, wait=False)
+    run.wait_for_step(2).kill(1)
+    found = diagnose(run.wait())
+    assert (found.kind, found.rank) == ("killed-by-you", 1), str(found)
+    assert found.sentence.startswith("rank 1 was killed by you (SIGKILL)")
+    paused = launch("hello_ranks", ranks=2, steps=100_000, pause_ms=5.0, limit_s=6, wait=False)
+    paused.wait_for_step(2).pause(1)
+    found = diagnose(paused.wait())
+    assert (found.kind, found.rank) == ("paused", 1), str(found)
+    assert found.sentence.startswith("you paused rank 1 and did not resume it")
+    assert paused.failure is not None and paused.failure.what == found.sentence
+
+
+# Made-up evidence, where a real run would be slow, rare or need other machines
+
+
+def at(line: int, code: str, file: str = "/home/me/train.py", function: str = "main") -> Frame:
+    return Frame(file, line, function, code)
+
+
+STEP = at(31, "loss.backward()  # averages")
+INSIDE = Frame("/v/site-packages/torch/distributed/distributed_c10d.py", 9, "all_reduce", "")
+
+
+def entry(
+    n: int, t: float, op: str = "all_reduce", line: Frame | None = STEP, **more: Any
+) -> Entry:
+    return Entry(n, "0", op, ((8,),), ("float32",), 32, T0 + t, line=line, **more)
+
+
+def kept(rank: int, t: float, *entries: Entry, why: str = "terminated",
+         stack: tuple[Frame, ...] = (), **more: Any) -> Ledger:  # fmt: skip
+    return Ledger(rank, 0, why, T0 + t, entries, stack=stack, **more)
+
+
+def steps(count: int, every_s: float = 0.1) -> tuple[Entry, ...]:
+    return tuple(entry(n, n * every_s) for n in range(1, count + 1))
+
+
+def raised(rank: int, error: str, t_s: float = 11.0) -> list[Line]:
+    texts = ["Traceback (most recent call last):", '  File "train.py", line 31, in main', error]
+    return [Line(t_s, rank, "stderr", f"[rank{rank}]: {text}") for text in texts]
+
+
+def gave_up(ranks: tuple[int, ...], seconds: int = 10) -> list[Line]:
+    error = f"RuntimeError: [a/b.cc:78] Timed out waiting {seconds}000ms for recv operation"
+    return [line for rank in ranks for line in raised(rank, error)]
+
+
+def evidence(ledgers: list[Ledger], codes: dict[int, int], **more: Any) -> Evidence:
+    given: dict[str, Any] = {
+        "ranks": len(ledgers), "ended": "failed", "codes": codes, "began": T0,
+        "script": Path("/home/me/train.py"), "ledgers": {one.rank: one for one in ledgers},
+    } | more  # fmt: skip
+    return Evidence(**given)
+
+
+def absent_rank(stack: tuple[Frame, ...], waited: float = 10.0, **more: Any) -> Evidence:
+    """Four ranks; rank 1 does not come to the fourth all-reduce."""
+    waiting = entry(4, 0.4, part="gradient bucket 2")
+    ledgers = [
+        kept(rank, 0.4 + waited, *steps(3), waiting, why="exception", stack=(STEP, INSIDE))
+        for rank in (0, 2, 3)
+    ]
+    ledgers.insert(1, kept(1, 0.5 + waited, *steps(3), stack=stack))
+    lines = gave_up((0, 2, 3), int(waited))
+    return evidence(ledgers, {0: 1, 1: -15, 2: 1, 3: 1}, **{"lines": lines, **more})
+
+
+def test_the_sentence_that_was_promised() -> None:
+    found = explain(absent_rank((at(12, "lock.acquire()"),)))
+    assert found.sentence == (
+        "rank 1 never entered all_reduce #4 (gradient bucket 2, called from line `loss.backward()` "
+        "of train.py:31); ranks 0, 2 and 3 waited 10.0 s; rank 1 was at train.py:12 "
+        "(`lock.acquire()`)"
+    )
+    assert (found.kind, found.rank, found.collective) == ("never-arrived", 1, "all_reduce #4")
+    assert found.consequences.keys() == {0, 2, 3}
+
+
+def test_where_a_rank_stands_tells_the_kind() -> None:
+    loader = Frame("/v/site-packages/torch/utils/data/dataloader.py", 5, "_try_get_data", "")
+    kinds = {
+        "never-arrived": (at(12, "time.sleep(1000)"),),
+        "dataloader-worker": (at(11, "for x in loader:"), loader),
+        "different-collectives": (at(40, "dist.barrier(group)"), INSIDE),
+    }
+    assert {explain(absent_rank(stack)).kind for stack in kinds.values()} == set(kinds)
+
+
+def test_a_rank_that_was_late_before_is_slow() -> None:
+    late = tuple(entry(n, n * 3.0 + 2.5) for n in range(1, 4))
+    early = tuple(entry(n, n * 3.0) for n in range(1, 5))
+    ledgers = [
+        kept(0, 15.0, *early, why="exception", stack=(STEP, INSIDE)),
+        kept(1, 15.1, *late, stack=(at(20, "x = augment(x)"),)),
+    ]
+    found = explain(evidence(ledgers, {0: 1, 1: -15}, lines=gave_up((0,), 3)))
+    assert (found.kind, found.rank) == ("straggler", 1)
+    assert "slow, not stuck" in found.sentence and "augment" in found.sentence
+
+
+def test_an_evaluation_that_ends_late_is_no_hang_while_it_lives() -> None:
+    """A moment's difference between live ranks is what every job looks like."""
+    ledgers = [
+        kept(0, 0.45, *steps(4), why="asked", stack=(STEP, INSIDE)),
+        kept(1, 0.45, *steps(3), why="asked", stack=(at(20, "x = augment(x)"),)),
+    ]
+    assert explain(evidence(ledgers, {}, ended="running", now=T0 + 0.5)).kind == "running"
+    slow = [
+        kept(0, 42.0, *steps(4, 9.0), why="asked", stack=(STEP, INSIDE)),
+        kept(1, 42.0, *steps(3, 9.0), why="asked", stack=(at(20, "x = augment(x)"),)),
+    ]
+    found = explain(evidence(slow, {}, ended="running", now=T0 + 42))
+    assert found.kind == "running", "6 s of waiting are nothing where a step takes 9 s"
+
+
+def test_messages_that_nobody_sends_or_that_meet_in_a_circle() -> None:
+    def waits(rank: int, peer: int, direction: str) -> Ledger:
+        call = entry(1, 1.0, direction, at(8, f"dist.{direction}(x, {peer})"),
+                     p2p=Pair(peer, direction))  # fmt: skip
+        return kept(rank, 11.0, call, why="exception", stack=(at(8, "dist.recv(x)"),))
+
+    ring = [waits(0, 1, "recv"), waits(1, 2, "recv"), waits(2, 0, "recv")]
+    found = explain(evidence(ring, {0: 1, 1: 1, 2: 1}, lines=gave_up((0, 1, 2))))
+    assert found.kind == "crossed-pairs" and found.sentence.count("is in recv from rank") == 3
+    lonely = [kept(0, 11.0, stack=(at(9, "lock.acquire()"),)), waits(1, 0, "recv")]
+    found = explain(evidence(lonely, {0: -15, 1: 1}, lines=gave_up((1,))))
+    assert (found.kind, found.rank) == ("never-arrived", 0)
+    assert found.sentence.startswith("rank 0 never sent: rank 1 waited 10.0 s in recv from rank 0")
+
+
+def test_a_rank_that_left_without_a_word() -> None:
+    """os._exit(0): no ledger, and to torchrun a success."""
+    ledgers = [kept(0, 2.0, *steps(4), why="exception", stack=(STEP, INSIDE))]
+    broken = raised(0, "RuntimeError: [pair.cc:561] Connection closed by peer [127.0.0.1]:1.", 2.0)
+    codes, seen = {0: 1, 1: 0}, Observed(deaths=[(1.9, 1, 0), (2.0, 0, 1)])
+    found = explain(evidence(ledgers, codes, ranks=2, lines=broken, observed=seen))
+    assert (found.kind, found.rank) == ("exit-early", 1)
+    assert found.consequences[0].startswith("RuntimeError: [pair.cc:561] Connection closed")
+    assert "2.00 s after the launch" in str(found)
+
+
+def test_an_abort_at_exit_is_no_mistake() -> None:
+    lines = [Line(3.0, 0, "stderr", "terminate called without an active exception")]
+    found = explain(evidence([], {0: -6, 1: 0}, ranks=2, lines=lines))
+    assert found.kind == "abort-at-exit" and "no mistake of yours" in found.sentence
+
+
+def test_replicas_are_compared_check_by_check_in_the_last_start() -> None:
+    def noted(rank: int, value: str, attempt: int = 0, name: str = "model") -> dict[str, Any]:
+        return {"event": "digest", "rank": rank, "attempt": attempt, "name": name,
+                "digest": value, "t": T0}  # fmt: skip
+
+    equal = [noted(0, "a"), noted(1, "a"), noted(0, "b"), noted(1, "b"), noted(0, "c", name="own")]
+    assert explain(evidence([], {}, ranks=2, ended="finished", events=equal)).healthy
+    apart = [*equal, noted(0, "d"), noted(1, "e")]
+    found = explain(evidence([], {}, ranks=2, ended="finished", events=apart))
+    assert (found.kind, found.rank) == ("replicas-diverge", 1) and "check 3" in found.sentence
+    again = [noted(0, "a"), noted(1, "x"), noted(0, "b", 1), noted(1, "b", 1)]
+    assert explain(evidence([], {}, ranks=2, ended="finished", events=again)).healthy
+
+
+def test_torchruns_own_failure_has_no_rank() -> None:
+    lines = [Line(1.0, None, "stderr", "ValueError: Unsupported nproc_per_node value: x")]
+    e = evidence([], {}, ranks=2, lines=lines)
+    found = explain(e)
+    assert found.rank is None and "torchrun" in found.sentence
+    assert failure_of(found, e).traceback == lines[0].text
+
+
+# What people report, by the message alone
+
+
+MESSAGES = {
+    "AttributeError: Can't get attribute 'train' on <module '__main__' (built-in)>": "from-a-cell",
+    "RuntimeError: Cannot re-initialize CUDA in forked subprocess.": "cuda-after-fork",
+    "torch.distributed.DistNetworkError: The server socket has failed to listen on any local "
+    "network address. port: 29500, useIpv6: false, code: -98, name: EADDRINUSE": "port-in-use",
+    "ModuleNotFoundError: No module named 'einops'": "no-module",
+    "train.py: error: unrecognized arguments: --local-rank=0": "local-rank-flag",
+    "ValueError: DistributedDataParallel device_ids and output_device arguments only work with "
+    "single-device/multiple-device GPU modules or CPU modules": "device-ids",
+    "RuntimeError: Distributed package doesn't have NCCL built in": "nccl-without-gpu",
+    "RuntimeError: Tensors must be CUDA and dense": "wrong-device",
+    "RuntimeError: No backend type associated with device type cpu": "wrong-device",
+    "RuntimeError: CUDA error: invalid device ordinal": "no-such-gpu",
+    "torch.distributed.DistStoreError: use_libuv was requested but PyTorch was build without libuv "
+    "support": "no-libuv",
+    "RuntimeError: makeDeviceForHostname(): unsupported gloo device": "no-address",
+    "RuntimeError: Gloo connectFullMesh failed with [pair.cc:144] no error, "
+    "remote=[127.0.0.1]:7": "loopback-name",
+    "RuntimeError: Unable to find address for: eth9": "no-such-interface",
+    "[W socket.cpp:752] The server socket on [host]:29500 has timed out, will retry.":
+        "no-connection",
+    "Timed out after 61 seconds waiting for clients. 1/2 clients joined.": "rank-never-started",
+    "torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError": "rank-never-started",
+    "UserWarning: barrier(): using the device under current context. devices used by this process "
+    "are currently unknown": "unknown-device",
+    "RuntimeError: Expected to have finished reduction in the prior iteration before starting":
+        "unused-parameters",
+    "RuntimeError: DDP expects same model across all ranks, but Rank 0 has 4 params": (
+        "different-models"),
+    "RuntimeError: one of the variables needed for gradient computation has been modified by an "
+    "inplace operation": "buffer-overwritten",
+    "RuntimeError: Expected to mark a variable ready only once.": "parameter-twice",
+    "ValueError: SyncBatchNorm layers only work with GPU modules": "needs-gpu",
+    'RuntimeError: Error(s) in loading state_dict: unexpected key "module.0.weight"':
+        "checkpoint-names",
+    'Missing key(s) in state_dict: "_orig_mod.0.weight"': "checkpoint-names",
+    "ValueError: sampler option is mutually exclusive with shuffle": "shuffle-and-sampler",
+    "RuntimeError: Dataset not found or corrupted. You can use download=True": "data-race",
+    "Is there a distributed collective mismatch in your code?": "different-collectives",
+    "RuntimeError: Detected mismatch between collectives on ranks.": "different-collectives",
+    "RuntimeError: [Rank 0]: Ranks 1, 2 failed to pass monitoredBarrier in 3000 ms":
+        "never-arrived",
+    "_pickle.UnpicklingError: Weights only load failed.": "unsafe-checkpoint",
+    "RuntimeError: PytorchStreamReader failed reading zip archive: failed finding central "
+    "directory": "broken-checkpoint",
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.": "out-of-memory",
+    "ncclInvalidUsage: Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 1000":
+        "shared-gpu",
+    "RuntimeError: CUDA error: device-side assert triggered": "cuda-error",
+    "RuntimeError: DataLoader worker (pid 12) is killed by signal: Bus error.": "out-of-memory",
+    "RuntimeError: DataLoader worker (pid(s) 12, 13) exited unexpectedly": "dataloader-worker",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("message", MESSAGES)
+def test_a_known_message_has_its_kind(message: str) -> None:
+    found = symptoms.find([message])
+    assert found is not None and found[0].kind == MESSAGES[message]
+    rank_said = evidence([], {0: 1, 1: -15}, ranks=2, lines=raised(0, message))
+    told = explain(rank_said)
+    assert told.kind == MESSAGES[message] and told.remedy
+    assert "{" not in told.sentence, told.sentence
+    assert ("not verified" in told.sentence) is not found[0].verified
+
+
+@pytest.mark.parametrize(
+    "echo",
+    [
+        "RuntimeError: [pair.cc:561] Connection closed by peer [127.0.0.1]:1",
+        "torch.distributed.elastic.rendezvous.api.RendezvousClosedError",
+    ],
+)
+def test_an_echo_is_never_the_cause(echo: str) -> None:
+    lines = raised(0, echo, 1.0) + raised(1, "ValueError: boom", 2.0)
+    found = explain(evidence([], {0: 1, 1: 1}, ranks=2, lines=lines))
+    assert (found.kind, found.rank) == ("exception", 1)
+    assert found.consequences == {0: echo}
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        "NOTE: Redirects are currently not supported in Windows or MacOs.",
+        "Warning: destroy_process_group() was not called before program exit",
+        "Setting OMP_NUM_THREADS environment variable for each process to be 1",
+    ],
+)
+def test_a_note_is_no_reason(note: str) -> None:
+    assert symptoms.find([note], echoes=True) is None
+
+
+def test_better_evidence_overrules_a_message() -> None:
+    said = raised(0, "RuntimeError: [Rank 0]: Ranks 2 failed to pass monitoredBarrier in 3000 ms")
+    e = absent_rank((at(12, "lock.acquire()"),))
+    assert explain(Evidence(**{**vars(e), "lines": said})).rank == 1
+
+
+def test_every_lesson_that_is_named_has_its_section() -> None:
+    text = "\n".join(path.read_text() for path in sorted((ROOT / "ddp_course").glob("*.py")))
+    named = set(re.findall(r"""["'](0\d [A-Z][^"\n]*?\?)["']""", text))
+    named |= {symptom.lesson for symptom in symptoms.SYMPTOMS if symptom.lesson}
+    assert len(named) > 15
+    for lesson in named:
+        number, _, section = lesson.partition(" ")
+        source = next((ROOT / "notebooks" / "src").glob(f"{number}_*.py")).read_text()
+        assert f"# ## {section}\n" in source, lesson
+
+
+# How it shows itself
+
+
+def test_text_and_html_say_the_same() -> None:
+    found = explain(absent_rank((at(12, "lock.acquire()"),)))
+    shown = re.sub(r"<[^>]*>", " ", found._repr_html_())
+    for piece in (found.sentence, found.remedy, found.lesson, *found.evidence):
+        assert piece in str(found)
+        assert " ".join(piece.split()) in " ".join(
+            shown.replace("&#x27;", "'").replace("&quot;", '"').replace("&lt;", "<")
+            .replace("&gt;", ">").split()
+        )  # fmt: skip
+    assert str(found).splitlines()[0] == f"DIAGNOSIS (never-arrived): {found.sentence}"
+    assert "03_uneven_workloads.ipynb#How-long-may-a-rank-wait?" in found._repr_html_()
+
+
+def test_what_a_script_printed_is_text_and_nothing_else() -> None:
+    lines = raised(0, "ValueError: <script>alert(1)</script>")
+    found = explain(evidence([], {0: 1}, ranks=1, lines=lines))
+    assert "<script>" in str(found) and "<script>" not in found._repr_html_()
+
+
+def test_torchruns_table_is_kept_and_folded() -> None:
+    table = [Line(1.0, None, "stderr", text) for text in ("=" * 60, "train.py FAILED", "=" * 60)]
+    e = evidence([], {0: 1}, ranks=1, lines=[*raised(0, "ValueError: boom"), *table])
+    found = explain(e)
+    assert "train.py FAILED" in found.table and "train.py FAILED" in str(found)
+    assert "<details><summary>torchrun&#x27;s own account</summary>" in found._repr_html_()
+    assert "FIRST FAILURE: rank 0: ValueError: boom" in failure_text(failure_of(found, e))
+
+
+def test_an_unreadable_script_is_no_obstacle(tmp_path: Path) -> None:
+    strange = script(tmp_path, "def broken(:\n" + "(" * 5000, "strange.py")
+    line = at(1, "def broken(:", str(strange))
+    ledgers = [
+        kept(0, 11.0, entry(1, 1.0, line=line), why="exception", stack=(line, INSIDE)),
+        kept(1, 11.0, stack=(line,)),
+    ]
+    codes = {0: 1, 1: -15}
+    found = explain(evidence(ledgers, codes, lines=gave_up((0,)), script=strange))
+    assert found.kind == "never-arrived" and time.time() > 0
