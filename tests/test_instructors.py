@@ -67,6 +67,8 @@ def test_every_command_in_order(place: Path) -> None:
     for line in commands():
         if " check" in line:
             continue  # test_readme.py and test_exercises.py check the exercises
+        if line.startswith("git ") and not (ROOT / ".git").exists():
+            continue  # the course without its history, which makes no archive
         ended = run(line, place)
         words = line.removeprefix(f"{PYTHON}-m ddp_course ").split()
         assert ended.returncode == ENDS.get(words[0], 0), f"{line}\n{ended.stdout}{ended.stderr}"
@@ -75,7 +77,8 @@ def test_every_command_in_order(place: Path) -> None:
         if words[:3] == ["export", "build/class/out", "github"]:
             assert check_github(ended.stdout)["status"] == "pass"
     _check_results(place / "build" / "class")
-    _check_archive(place / "build" / "autograder.zip")
+    if (ROOT / ".git").exists():
+        _check_archive(place / "build" / "autograder.zip")
     assert not ADDRESS.search(said)
     _check_privacy(place / "build" / "class")
 

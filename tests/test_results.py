@@ -214,6 +214,7 @@ def test_a_sealed_record_counts_only_in_its_own_place(tmp_path: Path) -> None:
         results.record_path(tmp_path, "s1", "ex00"),
         tmp_path / "results" / "stray.json",
         path.parent / "notes.txt",
+        path.parent / "ex02.1.json",
     ):
         other.parent.mkdir(exist_ok=True)
         other.write_text(path.read_text())
@@ -222,7 +223,7 @@ def test_a_sealed_record_counts_only_in_its_own_place(tmp_path: Path) -> None:
     os.symlink(path.parent, tmp_path / "results" / "s3")
     book = results.read_all(tmp_path)
     assert list(book.records) == [("s1", "ex02")]
-    assert len(book.refused) == 7
+    assert len(book.refused) == 8
     with pytest.raises(NoEvidence):
         results.read(tmp_path, "s2", "ex02")
 

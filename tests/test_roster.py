@@ -209,6 +209,16 @@ def test_times_without_a_zone_take_the_given_one_and_say_so() -> None:
         parse("id\n1\n", zone="Mars/Olympus")
 
 
+def test_utc_needs_no_table_of_zones(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(name: str) -> None:
+        raise roster.ZoneInfoNotFoundError(name)
+
+    monkeypatch.setattr(roster, "ZoneInfo", none)
+    assert moment("2026-03-01 09:00") == NINE
+    with pytest.raises(BadArgument, match="install tzdata"):
+        moment("2026-03-01 09:00", "Europe/Berlin")
+
+
 def test_a_day_alone_is_its_end_when_due_and_its_beginning_when_submitted() -> None:
     assert moment("2026-03-01") == datetime(2026, 3, 2, tzinfo=UTC)
     assert moment("2026-03-01", column="submitted") == datetime(2026, 3, 1, tzinfo=UTC)

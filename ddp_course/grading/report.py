@@ -39,7 +39,7 @@ OPEN = ("infra", "refused")  # no score may be given for these
 UNSCORED = (*OPEN, "missing")
 ROUNDING = "Scores are rounded to two decimals, halves up, for each exercise; totals add them."
 _SHOWN = 10  # common mistakes in the text
-_ADDRESS = re.compile(r"[\w.+%'-]+@[\w-]+(?:\.[\w-]+)*")
+_ADDRESS = re.compile(r"(?<![\w.+%'-])([\w.+%'-]++)@[\w-]++(?:\.[\w-]++)+")
 _TURNS = dict.fromkeys([*range(0x202A, 0x202F), *range(0x2066, 0x206A)])  # bidi overrides
 
 
@@ -205,7 +205,7 @@ def plain(text: str) -> str:
         " " if unicodedata.category(letter) in ("Cc", "Cs", "Zl", "Zp") else letter
         for letter in text.translate(_TURNS)
     )
-    return _ADDRESS.sub(lambda found: found[0].split("@")[0] + "@…", " ".join(kept.split()))
+    return _ADDRESS.sub(r"\1@…", " ".join(kept.split()))
 
 
 def _state(book: results.Gradebook, student: Student, name: str, mine: Record | None) -> str:

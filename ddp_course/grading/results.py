@@ -479,9 +479,9 @@ def _load(
         raise NoEvidence(
             "its seal is not that of this folder: it was edited, or made elsewhere.", action=_AGAIN
         )
-    own = (folder_name(one.student), f"{one.exercise}.json")
-    kept = (own[0], f"{one.exercise}.{one.attempt}.json")
-    if (path.parent.name, path.name) not in (own, kept):
+    counted = path.parent.parent.name == "results"
+    name = f"{one.exercise}.json" if counted else f"{one.exercise}.{one.attempt}.json"
+    if (path.parent.name, path.name) != (folder_name(one.student), name):
         raise NoEvidence(f"it belongs to {one.student!r}, {one.exercise}.", action=_AGAIN)
     if student not in (None, one.student) or exercise not in (None, one.exercise):
         raise NoEvidence(f"it belongs to {one.student!r}, {one.exercise}.", action=_AGAIN)
