@@ -3,6 +3,7 @@
     run.json            what was asked: job, ranks, knobs, command, environment, limits
     job.py              a copy of the script
     events-<rank>.jsonl what each rank reported (ddp_course.report)
+    ledger-<rank>-<attempt>.json  what each rank communicated (ddp_course.scribe)
     trace-<rank>.json   each rank's profile, if it was traced
     logs/…              torchrun's own log folder: every rank's stdout, stderr and error file
     torchrun.log        what torchrun itself printed

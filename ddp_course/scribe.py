@@ -24,6 +24,7 @@ import atexit
 import collections
 import contextlib
 import ctypes
+import gc
 import importlib.abc
 import importlib.machinery
 import io
@@ -85,6 +86,7 @@ class _Scribe:
         self._pid, self._cwd, self._leaves_by_exit = os.getpid(), os.getcwd(), leaves_by_exit
         self._lock = threading.RLock()
         self._noted: collections.deque[dict[str, Any]] = collections.deque(maxlen=2000)
+        self._groups: dict[str, list[int]] = {}
         self._numbers: collections.Counter[tuple[Any, ...]] = collections.Counter()
         self._end: dict[str, Any] = {}  # why, t, stack and exception of an end that began before
         self._own: dict[str, bool] = {}  # whether a file is the learner's
@@ -224,6 +226,9 @@ class _Scribe:
             peer = args[1] if name in ("send", "recv") else ANY_RANK
             op = name.removesuffix("_anysource")
             tag = args[-1] if tensors else 0
+            members = self._members_of(group)
+            if 0 <= peer < len(members):
+                peer = members[peer]  # from here on its global rank
             key = op, group.group_name, peer, tag
             self._numbers[key] += 1
             self._noted.append(
@@ -239,23 +244,34 @@ class _Scribe:
                 }
             )
 
+    def _members_of(self, group: Any) -> Sequence[int]:
+        """The global ranks of a group, in its order; remembered, for a group may be destroyed."""
+        if group.group_name not in self._groups:
+            ranks = sys.modules[_C10D]._world.pg_group_ranks.get(group, {})
+            self._groups[group.group_name] = sorted(ranks, key=ranks.__getitem__)
+        return self._groups[group.group_name]
+
     # What to write
 
     def _write(self, why: str, exit_code: int | None = None) -> None:
         """Write the ledger; never raise, and never take long: a rank that ends waits for it."""
         if not self._lock.acquire(timeout=2):
             return
+        name = f"ledger-{self._rank}-{self._attempt}.json"
+        draft = os.path.join(self._folder, f".{name}.{os.getpid()}")
+        collects = gc.isenabled()
+        gc.disable()  # thousands of small objects; each collection would look at all of torch's
         try:
-            record = self._record(why, exit_code)
-            name = f"ledger-{self._rank}-{self._attempt}.json"
-            path = os.path.join(self._folder, name)
-            draft = os.path.join(self._folder, f".{name}.{os.getpid()}")
+            record = json.dumps(self._record(why, exit_code), separators=(",", ":"))
             with open(draft, "w") as file:
-                json.dump(record, file, separators=(",", ":"))
-            os.replace(draft, path)
-        except BaseException:
-            pass  # a rank's end is its own, whatever becomes of the ledger
+                file.write(record)
+            os.replace(draft, os.path.join(self._folder, name))
+        except BaseException:  # a rank's end is its own, whatever becomes of the ledger
+            with contextlib.suppress(OSError):
+                os.unlink(draft)
         finally:
+            if collects:
+                gc.enable()
             self._lock.release()
 
     def _record(self, why: str, exit_code: int | None) -> dict[str, Any]:
@@ -282,22 +298,22 @@ class _Scribe:
         c10d = getattr(sys.modules.get("torch._C"), "_distributed_c10d", None)
         if c10d is None or _C10D not in sys.modules:
             return [], 0, {}
-        ranks = _ranks_of_groups()
+        groups = {**self._groups, **_ranks_of_groups()}
         recorded = _recorded(c10d)
         lost = recorded[0]["record_id"] if recorded else 0
         merged = sorted(
-            [*map(self._collective, recorded), *self._pairs(recorded, ranks)],
+            [*map(self._collective, recorded), *self._pairs(recorded)],
             key=lambda entry: float(entry["t"]),
         )
         parts = Parts(whole=lost == 0)
         for entry in merged:
-            frames = entry.pop("frames")
-            entry["line"] = self._line(self._innermost(frames))
-            entry["part"] = parts.of(entry, frames)
+            entry["part"] = parts.of(entry, entry["frames"])
         _number(merged)
         total = lost + len(recorded) + self._numbers.total()
         kept = merged[-KEEP:]
-        return kept, total - len(kept), ranks
+        for entry in kept:
+            entry["line"] = self._line(self._innermost(entry.pop("frames")))
+        return kept, total - len(kept), groups
 
     def _collective(self, raw: dict[str, Any]) -> dict[str, Any]:
         op = str(raw["profiling_name"]).rpartition(":")[2]
@@ -314,20 +330,13 @@ class _Scribe:
         entry["frames"] = [(f["filename"], f["line"], f["name"]) for f in raw["frames"]]
         return entry
 
-    def _pairs(
-        self, recorded: Sequence[Mapping[str, Any]], ranks: Mapping[str, Sequence[int]]
-    ) -> Iterator[dict[str, Any]]:
+    def _pairs(self, recorded: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
         """The sends, receives and monitored barriers that the flight recorder leaves out."""
         if any(raw["is_p2p"] for raw in recorded):
             return  # NCCL's records hold them
         for note in list(self._noted):
             entry = _entry(note["op"], note["group"], note["sizes"], note["dtypes"], note["t"])
-            if pair := note["p2p"]:
-                members, peer = ranks.get(note["group"], ()), pair["peer"]
-                known = 0 <= peer < len(members)
-                entry["p2p"] = {**pair, "peer": members[peer] if known else peer}
-            entry["n"], entry["frames"] = note["n"], note["frames"]
-            yield entry
+            yield {**entry, **{name: note[name] for name in ("n", "p2p", "frames")}}
 
     def _exception(self, kind: type, error: BaseException, trace: Any) -> dict[str, Any]:
         module = "" if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}."
@@ -399,7 +408,8 @@ class Parts:
                 self._next[group] = 0
                 return "map of unused parameters"
             return self._bucket(group)
-        if names[0] == "_match_all_reduce_for_bwd_pass":
+        # What Join does for a rank without inputs; what DDP's own hooks do, once for each bucket.
+        if names[0] == "_match_all_reduce_for_bwd_pass" or "_allreduce_fut" in inside:
             return self._bucket(group)
         return None
 
@@ -483,9 +493,10 @@ def _ranks_of_groups() -> dict[str, list[int]]:
     """{name of a process group of this rank: its global ranks}; none once they are destroyed."""
     with contextlib.suppress(Exception):
         world = sys.modules[_C10D]._world
+        ranks_of = {group: world.pg_group_ranks[group] for group in world.pg_names}
         return {
             str(world.pg_names[group]): sorted(ranks, key=ranks.__getitem__)
-            for group, ranks in world.pg_group_ranks.items()
+            for group, ranks in ranks_of.items()
         }
     return {}
 

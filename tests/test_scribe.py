@@ -154,7 +154,11 @@ import torch, torch.distributed as dist
 def main():
     dist.init_process_group("gloo")
     rank, issued = dist.get_rank(), pathlib.Path(os.environ["DDP_COURSE_RUN"], "issued")
-    pair = dist.new_group([0, 1])
+    pair, column = dist.new_group([0, 1]), dist.new_group([2, 3])
+    if rank == 2:
+        dist.send(torch.ones(1), 3, group=column)
+    if rank == 3:
+        dist.recv(torch.ones(1), 2, group=column)
     if rank == 1:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))
     dist.barrier()
@@ -213,6 +217,12 @@ def test_a_rank_that_leaves_by_the_back_door_has_a_ledger(ends: Run) -> None:
     mine = read(ends.folder)[3]
     assert (mine.why, mine.exit_code) == ("exit", 0)
     assert mine.entries[-1].op == "barrier"
+
+
+def test_a_pair_in_a_group_has_the_ranks_of_the_job(ends: Run) -> None:
+    assert [(set(row.entries), row.verdict) for row in ledger.pairs(read(ends.folder))] == [
+        ({2, 3}, "same")
+    ]
 
 
 def test_the_rank_that_is_missing_is_found(ends: Run) -> None:
