@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 import json
 import os
+import shlex
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from ddp_course.checks import check
 from ddp_course.checks import judge as judging
 from ddp_course.checks.verdict import Verdict
 from ddp_course.errors import BadArgument
+from ddp_course.launcher import launch
 from ddp_course.runs import Run
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -626,20 +627,26 @@ def test_another_right_answer_passes(
 
 @pytest.mark.parametrize("exercise", EXERCISES)
 def test_an_exercise_file_is_a_script(exercise: str) -> None:
-    stem = judging.EXERCISES[exercise].stem
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    ranks = judging.EXERCISES[exercise].ranks
-    for folder, ends_well in (("solutions", True), ("exercises", False)):
-        ran = subprocess.run(
-            [*command, f"--nproc-per-node={ranks}", f"{folder}/{stem}.py"],
-            cwd=ROOT,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            capture_output=True,
-            text=True,
-            timeout=200,
-        )
-        assert (ran.returncode == 0) is ends_well, ran.stderr
-        assert ends_well or "is yours to " in ran.stderr
+    one = judging.EXERCISES[exercise]
+    solved = launch(ROOT / "solutions" / f"{one.stem}.py", ranks=one.ranks, limit_s=200)
+    assert solved.ok, str(solved)
+    stub = launch(ROOT / "exercises" / f"{one.stem}.py", ranks=one.ranks, limit_s=200)
+    assert not stub.ok
+    assert "is yours to " in str(stub)
+
+
+def test_the_command_that_a_verdict_shows_runs_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DDP_COURSE_EXERCISES", "solutions")
+    ran = subprocess.run(
+        shlex.split(check("ex00").command),
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.count("total=[6.0]") == 3
 
 
 @pytest.mark.parametrize(("exercise", "lines", "mistake"), WRONG, ids=[w[2] for w in WRONG])

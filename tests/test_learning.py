@@ -591,4 +591,6 @@ def test_what_a_verdict_says_of_progress_is_part_of_its_note(
 ) -> None:
     monkeypatch.setattr(record, "note", lambda verdict: "Your progress is lost.")
     monkeypatch.setattr(judge, "judge", lambda name, tell: replace(verdict(), note="n"))
-    assert str(judge.check("ex02", quiet=True)).endswith("n\nYour progress is lost.")
+    assert str(judge.check("ex02", quiet=True)).endswith(
+        'n\nStuck? hint("ex02", more=True)\nYour progress is lost.'
+    )

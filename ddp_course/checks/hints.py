@@ -6,6 +6,7 @@ begins at its own first hint again.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from html import escape
 
@@ -37,12 +38,6 @@ class Hint:
 
     __repr__ = __str__
 
-    def in_a_shell(self) -> str:
-        """The same, with the next step as a shell's command."""
-        command = f"python -m ddp_course hint {self.exercise}"
-        text = str(self).replace(f'hint("{self.exercise}", more=True)', f"{command} --more")
-        return text.replace(f'hint("{self.exercise}", solution=True)', f"{command} --solution")
-
     def _repr_html_(self) -> str:
         body = "".join(
             f"<div><b>{escape(heading)}</b></div>{_block(heading, text)}"
@@ -51,6 +46,12 @@ class Hint:
         title = f"<div class='ddpc-title'>{escape(f'{self.exercise} {self.title}')}</div>"
         more = f"<div class='ddpc-quiet'>{escape(self.more)}</div>"
         return page(f"<div class='ddpc ddp-hint'>{title}{body}{more}</div>")
+
+
+def in_a_shell(text: str) -> str:
+    """A text with what it offers as a shell's commands."""
+    called = r'hint\("(\w+)", (more|solution)=True\)'
+    return re.sub(called, r"python -m ddp_course hint \1 --\2", text)
 
 
 def _block(heading: str, text: str) -> str:

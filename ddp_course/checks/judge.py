@@ -81,7 +81,10 @@ def check(exercise: str, *, quiet: bool = False) -> Verdict:
     with live.shown(one.name) if not quiet else nullcontext() as tell:
         verdict = judge(one.name, tell=tell)
     problem = record.note(verdict)
-    return replace(verdict, note=f"{verdict.note}\n{problem}") if problem else verdict
+    more = ""
+    if verdict.status in ("fail", "error", "timeout"):
+        more = f'Stuck? hint("{one.name}", more=True)'
+    return replace(verdict, note="\n".join(filter(None, [verdict.note, more, problem])))
 
 
 def _run(

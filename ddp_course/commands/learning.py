@@ -97,8 +97,11 @@ def _checked(name: str, *, quiet: bool = False) -> Verdict:
 
 
 def say(text: str) -> None:
-    """Print, also where the terminal's encoding lacks a character."""
+    """Print for a shell, also where the terminal's encoding lacks a character."""
+    from ddp_course.checks.hints import in_a_shell
+
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    text = in_a_shell(text)
     print(text.encode(encoding, "backslashreplace").decode(encoding), flush=True)
 
 
@@ -149,8 +152,7 @@ def _hint(given: argparse.Namespace) -> int:
     from ddp_course.checks.exercises import find
 
     one = find(given.exercise)
-    words = hints.hint(one.name, more=given.more, solution=given.solution)
-    say(words.in_a_shell())
+    say(str(hints.hint(one.name, more=given.more, solution=given.solution)))
     return 0
 
 
