@@ -31,7 +31,7 @@ from hypothesis import strategies as st
 
 from ddp_course.__main__ import main
 from ddp_course.errors import BadArgument
-from ddp_course.grading import exports, report, results, templates
+from ddp_course.grading import exports, report, results, roster, templates
 from ddp_course.grading.report import Book, Row, gather
 from ddp_course.grading.roster import Student
 
@@ -358,6 +358,22 @@ def test_canvas_is_filled_and_nothing_else_changes(book: Book, canvas: Path) -> 
     assert "s6 Our Fault: ex02 could not be graded" in said
     assert "S8 Forger: ex02 record refused" in said
     assert "s7 Nobody Here: ex02 not submitted" in said
+
+
+def test_a_gradebook_of_canvas_serves_as_roster_and_as_template(tmp_path: Path) -> None:
+    path = tmp_path / "gradebook.csv"
+    path.write_text(
+        "Student,ID,SIS User ID,SIS Login ID,Section,ex02 (1)\n    Points Possible,,,,,4\n"
+        '"Lovelace, Ada",11,u1,ada,S1,\n"Bo, B",12,11,bo,S1,\n"C, Cy",13,u3,cy,S1,\n'
+    )
+    students = roster.read(path)
+    for one in students:
+        results.write(tmp_path, record(one.id, statuses=["pass" if one.id == "11" else "fail"]))
+    filled = templates.fill_canvas(gather(tmp_path, students), path)
+    lines = filled.data.decode().splitlines()
+    assert lines[2] == '"Lovelace, Ada",11,u1,ada,S1,4.00'
+    assert lines[3] == '"Bo, B",12,11,bo,S1,0.00', "11 is one's number and another's SIS id"
+    assert lines[4].endswith(",0.00")
 
 
 def test_canvas_by_the_assignments_number(book: Book, canvas: Path) -> None:
