@@ -9,9 +9,10 @@
     reset EXERCISE      put its file back as it was given; what you had is kept
     diff EXERCISE       what you have changed
     list, progress      all exercises, and how far you are
+    grade DIR           a class's submissions, for instructors; then report, export, regrade
 
 Exit codes: 0 well, 1 not (a failed run, a check not passed, a problem found), 2 a wrong request,
-130 interrupted.
+3 something must be graded again, 4 no sandbox to grade in, 130 interrupted.
 """
 
 from __future__ import annotations
