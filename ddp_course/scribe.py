@@ -33,6 +33,7 @@ import linecache
 import math
 import os
 import pickle
+import re
 import signal
 import sys
 import threading
@@ -299,8 +300,7 @@ class _Scribe:
         if c10d is None or _C10D not in sys.modules:
             return [], 0, {}
         groups = {**self._groups, **_ranks_of_groups()}
-        recorded = _recorded(c10d)
-        lost = recorded[0]["record_id"] if recorded else 0
+        recorded, lost = _recorded(c10d)
         merged = sorted(
             [*map(self._collective, recorded), *self._pairs(recorded)],
             key=lambda entry: float(entry["t"]),
@@ -316,14 +316,18 @@ class _Scribe:
         return kept, total - len(kept), groups
 
     def _collective(self, raw: dict[str, Any]) -> dict[str, Any]:
-        op = str(raw["profiling_name"]).rpartition(":")[2]
+        op, *ends = str(raw["profiling_name"]).rpartition(":")[2].split()  # NCCL: "send 0->1"
         which = "output" if op == "scatter" else "input"
         dtypes = [_DTYPES.get(name, name.lower()) for name in raw[f"{which}_dtypes"]]
         entry = _entry(
             op, str(raw["process_group"][0]), raw[f"{which}_sizes"], dtypes,
             raw["time_created_ns"] / 1e9,
         )  # fmt: skip
-        entry["n"] = raw["collective_seq_id"]
+        entry["n"] = raw["p2p_seq_id" if raw["is_p2p"] else "collective_seq_id"]
+        if raw["is_p2p"] and ends:
+            group, peer = self._groups.get(entry["group"], ()), int(re.split("->|<-", ends[0])[1])
+            peer = group[peer] if peer < len(group) else peer
+            entry["p2p"] = {"peer": peer, "direction": op, "tag": 0}
         entry["state"] = str(raw["state"])
         if raw.get("time_discovered_completed_ns"):
             entry["end"] = raw["time_discovered_completed_ns"] / 1e9
@@ -476,17 +480,22 @@ class _PlainData(pickle.Unpickler):
         raise pickle.UnpicklingError(f"{module}.{name} in a flight record")
 
 
-def _recorded(c10d: Any) -> list[dict[str, Any]]:
+def _recorded(c10d: Any) -> tuple[list[dict[str, Any]], int]:
+    """What torch has recorded, and how many records it has dropped."""
     torch: dict[str, Any] = vars(sys.modules["torch"])
-    # To name the frames it asks for torch._inductor, which would be imported now: a second.
+    dumps = [c10d._dump_fr_trace]
+    if torch["cuda"].is_initialized():  # NCCL has a recorder of its own; NOT VERIFIED on a GPU
+        dumps.append(c10d._dump_nccl_trace)
+    # To name the frames they ask for torch._inductor, which would be imported now: a second.
     stand_in = object()
     lazy = torch.setdefault("_inductor", stand_in) is stand_in
     try:
-        record = _PlainData(io.BytesIO(c10d._dump_fr_trace())).load()
+        records = [_PlainData(io.BytesIO(dump())).load().get("entries", []) for dump in dumps]
     finally:
         if lazy and torch.get("_inductor") is stand_in:
             del torch["_inductor"]
-    return list(record.get("entries", []))
+    dropped = sum(entries[0]["record_id"] for entries in records if entries)
+    return [entry for entries in records for entry in entries], dropped
 
 
 def _ranks_of_groups() -> dict[str, list[int]]:

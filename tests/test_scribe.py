@@ -353,6 +353,25 @@ def test_what_is_not_a_rank_of_ours_is_left_alone(monkeypatch: pytest.MonkeyPatc
     scribe.begin()  # a job in a shell
 
 
+def test_a_record_of_nccl(tmp_path: Path) -> None:
+    """Made up after torch's ProcessGroupNCCL.cpp, not recorded on a GPU."""
+    mine = scribe._Scribe({"RANK": "0", "DDP_COURSE_RUN": str(tmp_path)}, leaves_by_exit=False)
+    raw = {
+        "profiling_name": "nccl:send 0->1", "process_group": ["0", "default_pg"], "is_p2p": True,
+        "p2p_seq_id": 3, "collective_seq_id": 9, "input_sizes": [[2, 3]], "input_dtypes": ["Half"],
+        "time_created_ns": 5_000_000_000, "time_discovered_completed_ns": 6_000_000_000,
+        "state": "completed", "frames": [],
+    }  # fmt: skip
+    told = mine._collective(raw)
+    assert (told["op"], told["n"], told["bytes"]) == ("send", 3, 12)
+    assert told["p2p"] == {"peer": 1, "direction": "send", "tag": 0}
+    assert (told["state"], told["t"], told["end"]) == ("completed", 5.0, 6.0)
+    all_reduce = {**raw, "profiling_name": "nccl:all_reduce", "is_p2p": False}
+    assert (mine._collective(all_reduce)["op"], mine._collective(all_reduce)["n"]) == (
+        "all_reduce", 9,
+    )  # fmt: skip
+
+
 def test_a_ledger_that_cannot_be_written_disturbs_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
