@@ -550,6 +550,7 @@ def test_commands_write_each_format(
     ("words", "said"),
     [
         (["csv", "--template", "x"], "takes no --template"),
+        (["csv", "--zone", "Mars"], "no time zone 'Mars'"),
         (["canvas"], "needs --template"),
         (["csv", "--student", "s1"], "takes no --student"),
         (["junit", "--assign", "total=1"], "takes no --assign"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import csv
 import io
 import unicodedata
@@ -365,6 +366,17 @@ def test_a_policy_file(tmp_path: Path) -> None:
     path.write_text("late = ")
     with pytest.raises(BadArgument, match="cannot be read"):
         policy.read(path)
+
+
+def test_a_flag_goes_before_the_policy_file(tmp_path: Path) -> None:
+    path = tmp_path / "policy.toml"
+    path.write_text('late = "10% per day"\nmax_attempts = 5\n')
+    parser = argparse.ArgumentParser()
+    policy.add_flags(parser)
+    given = parser.parse_args(["--policy", str(path), "--late", "20% per day", "--counts", "best"])
+    assert policy.from_flags(given) == Policy(rate=0.2, max_attempts=5, counts="best")
+    assert policy.from_flags(parser.parse_args([])) == Policy()
+    assert "--late" in parser.format_help()
 
 
 @fuzz

@@ -133,6 +133,7 @@ def _each(given: argparse.Namespace, book: Any, notes: list[str]) -> int:
 def _book(given: argparse.Namespace) -> Any:
     from ddp_course.grading import report, roster
 
+    roster.find_zone(given.zone)
     students = roster.read(given.roster, given.zone) if given.roster else None
     return report.gather(given.out, students)
 

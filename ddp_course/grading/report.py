@@ -63,10 +63,6 @@ class Row:
         return sum(sum(results.manifest(name).values()) for name in self.states)
 
     @property
-    def submitted(self) -> bool:
-        return any(state not in ("missing", "ungradable") for state in self.states.values())
-
-    @property
     def absent(self) -> bool:
         """True if nothing at all was handed in."""
         return all(state == "missing" for state in self.states.values())
@@ -215,9 +211,9 @@ def _state(book: results.Gradebook, student: Student, name: str, mine: Record | 
 
 
 def _headline(book: Book) -> str:
-    active = sum(row.submitted for row in book.rows)
+    active = sum(not row.absent for row in book.rows)
     people = f"{len(book.rows)} students{'' if book.listed else ' (no roster)'}, {active} submitted"
-    scores = [row.score for row in book.rows if row.submitted and not row.open]
+    scores = [row.score for row in book.rows if not row.absent and not row.open]
     mean = (
         f"; mean {_number(statistics.fmean(scores))} of {book.max_score} points" if scores else ""
     )
@@ -228,7 +224,8 @@ def _headline(book: Book) -> str:
 
 
 def _line(book: Book, row: Row) -> list[str]:
-    score = f"{_number(row.score)}/{book.max_score}" + (" !" if row.open else "")
+    total = "–" if row.absent else _number(row.score)
+    score = f"{total}/{book.max_score}" + (" !" if row.open else "")
     return [
         row.student.id,
         row.student.name,
@@ -256,7 +253,7 @@ def _key(book: Book) -> str:
 
 
 def _statistics(book: Book) -> tuple[list[str], list[list[str]]]:
-    head = ["exercise", "passed", "graded", "mean", "median", "of", "not submitted"]
+    head = ["exercise", "passed", "graded", "mean", "median", "of", "nothing to grade", "absent"]
     rows = []
     for name, most in book.points.items():
         graded = [
@@ -273,7 +270,8 @@ def _statistics(book: Book) -> tuple[list[str], list[list[str]]]:
                 _number(statistics.fmean(scores)) if scores else "–",
                 _number(statistics.median(scores)) if scores else "–",
                 str(most),
-                str(sum(row.states[name] in ("missing", "ungradable") for row in book.rows)),
+                str(sum(row.states[name] == "ungradable" for row in book.rows)),
+                str(sum(row.states[name] == "missing" for row in book.rows)),
             ]
         )
     return head, rows
@@ -317,7 +315,7 @@ def _attention(book: Book) -> list[tuple[str, list[str]]]:
     absent = [
         " ".join(filter(None, [plain(row.student.id), plain(row.student.name)]))
         for row in book.rows
-        if not row.submitted
+        if row.absent
     ]
     zones = sorted({row.student.zone for row in book.rows if row.student.zone})
     found = [
