@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -500,4 +499,4 @@ def test_an_unreadable_script_is_no_obstacle(tmp_path: Path) -> None:
     ]
     codes = {0: 1, 1: -15}
     found = explain(evidence(ledgers, codes, lines=gave_up((0,)), script=strange))
-    assert found.kind == "never-arrived" and time.time() > 0
+    assert found.kind == "never-arrived" and found.rank == 1

@@ -1,0 +1,414 @@
+"""What the evidence of a run tells about its ranks: where they stood, how long, in whose code.
+
+Everything here reads an `Evidence`: ledgers, stacks and output of the ranks, and the learner's own
+source for the line that a rank stood at. Nothing judges; `standstill` and `diagnosis` do.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import re
+import signal
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from ddp_course import failures, ledger, untrusted
+from ddp_course.findings import Evidence
+from ddp_course.ledger import Entry, Ledger
+from ddp_course.runs import exit_text
+
+_TOO_EARLY_S = 2.0  # of waiting, before a live rank is called late
+
+
+_SHORT_S = 2.5  # an absence that says nothing yet of a rank that is at work
+
+
+_RANKED = re.compile(
+    r"\b\w*_?rank\b|\bis_main\w*|\bmain_process\b|\bis_master\b|\bmaster\b|\bis_primary\w*|\brank0\b"
+)
+
+
+# Files in whose functions a rank waits for something that is not a collective.
+_WAITS = {
+    "threading.py": "a lock or a thread",
+    "queue.py": "a queue",
+    "selectors.py": "input",
+    "socket.py": "the network",
+    "subprocess.py": "another program",
+    "connection.py": "another process",
+    "popen_fork.py": "another process",
+    "process.py": "another process",
+    "filelock.py": "a file's lock",
+    "_unix.py": "a file's lock",
+}
+
+
+def faulted_at(e: Evidence, rank: int) -> str:
+    """ " at train.py:12 (`code`)", from the stack that faulthandler printed."""
+    own = [frame for frame in failures.stack_of(e.lines, rank) if _is_learners(frame[0], e)]
+    if not own:
+        return ""
+    file, line, _ = own[-1]
+    return f" at {place_text(file, line, _source_line(e, file, line))}"
+
+
+def waiting_for(e: Evidence, rank: int) -> str:
+    """ ", while ranks 0 and 2 waited for it in all_reduce #4 (…)", if the ledgers tell."""
+    entered = _entered_without(e, rank)
+    if not entered:
+        return ""
+    verb = "waited" if e.ended != "running" else "wait" if len(entered) > 1 else "waits"
+    return f", while {named(entered)} {verb} for it in {call_text(next(iter(entered.values())))}"
+
+
+def _entered_without(e: Evidence, rank: int) -> dict[int, Entry]:
+    """The collective in which others were that this rank had not entered: {rank: entry}."""
+    if rank in e.ledgers:
+        for row in ledger.align(e.ledgers):
+            entered = {r: n for r, n in row.entries.items() if n is not None and r != rank}
+            if entered and rank in row.entries and row.entries[rank] is None:
+                return entered
+        return {}
+    last = {r: mine.entries[-1] for r, mine in e.ledgers.items() if mine.entries}
+    if len({(n.group, n.n, n.op, n.p2p) for n in last.values()}) != 1:
+        return {}
+    return {r: n for r, n in last.items() if n.p2p is None}
+
+
+def someone_failed(e: Evidence) -> bool:
+    return any(code not in (0, -signal.SIGTERM) for code in e.codes.values()) and (
+        e.ended == "failed"
+    )
+
+
+def threshold(e: Evidence) -> float:
+    """How long a rank must have waited to be called waiting: not in a job that is merely busy."""
+    return max(_TOO_EARLY_S if e.ended == "running" else 1.0, 4 * activity(e)[1])
+
+
+def activity(e: Evidence) -> tuple[dict[int, float], float]:
+    """({rank: when it last did something that left a trace}, the usual time between two)."""
+    times: dict[int, list[float]] = {}
+    for rank, mine in e.ledgers.items():
+        times.setdefault(rank, []).extend(entry.t for entry in mine.entries)
+    for event in e.events:
+        times.setdefault(event["rank"], []).append(float(event["t"]))
+    steps: list[float] = []
+    for mine_t in times.values():
+        mine_t.sort()
+        last = mine_t[-12:]
+        gaps = [b - a for a, b in itertools.pairwise(last)]
+        steps.append(max(gaps, default=0.0))
+    latest = {rank: mine_t[-1] for rank, mine_t in times.items() if mine_t}
+    return latest, min(statistics.median(steps), 30.0) if steps else 0.0
+
+
+def told_t(e: Evidence) -> float:
+    return min((mine.t for mine in e.ledgers.values()), default=e.now)
+
+
+def last_step(e: Evidence, rank: int) -> int | None:
+    steps = [n["step"] for n in e.events if n["rank"] == rank and isinstance(n.get("step"), int)]
+    return steps[-1] if steps else None
+
+
+def waited_s(e: Evidence, waiting: Iterable[int]) -> float:
+    """The longest time that one of these ranks had waited in its last call when it told."""
+    times = [0.0]
+    for rank in waiting:
+        mine = e.ledgers.get(rank)
+        if mine is not None and mine.entries:
+            times.append(mine.t - mine.entries[-1].t)
+        said = re.search(r"Timed out waiting (\d+)ms", failures.last_words(e.lines, rank))
+        if said:
+            times.append(int(said[1]) / 1000)
+    return max(times)
+
+
+def has_left(e: Evidence, rank: int) -> bool:
+    """Whether a rank ended well before the others; of a plain launch only its ledger tells."""
+    mine = e.ledgers.get(rank)
+    told = mine is not None and mine.why == "exit" and mine.exit_code in (None, 0)
+    return e.codes.get(rank) == 0 or (told and rank not in e.codes and e.ended != "finished")
+
+
+def left_in_the_middle(e: Evidence, rank: int) -> bool:
+    """Whether a rank that ended well did so by an exit inside its loop, not at the script's end."""
+    mine, source = e.ledgers.get(rank), _readable(str(e.script), e)
+    if mine is None:
+        return True  # os._exit leaves no word
+    return bool(mine.groups) and ("destroy_process_group" in source or _exits_inside(source))
+
+
+@lru_cache(maxsize=8)
+def _exits_inside(source: str) -> bool:
+    """Whether a script calls exit() in a loop, or under a condition on the rank."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    for outer in ast.walk(tree):
+        ranked = isinstance(outer, ast.If) and _RANKED.search(ast.unparse(outer.test))
+        if ranked or isinstance(outer, ast.For | ast.While):
+            calls = [ast.unparse(n.func) for n in ast.walk(outer) if isinstance(n, ast.Call)]
+            if {"exit", "quit", "sys.exit", "os._exit"} & set(calls):
+                return True
+    return False
+
+
+def gave_up(mine: Ledger) -> bool:
+    return mine.why == "exception"
+
+
+def in_function(mine: Ledger, names: Sequence[str]) -> str:
+    """The innermost of these functions of torch.distributed in which a rank is, or ""."""
+    inside = [f.function for f in mine.stack if "torch/distributed" in f.file]
+    return next((name for name in reversed(inside) if name in names), "")
+
+
+def in_loader(e: Evidence, rank: int) -> bool:
+    mine = e.ledgers.get(rank)
+    if mine is not None:
+        return any(
+            f.file.endswith("torch/utils/data/dataloader.py") and "get_data" in f.function
+            for f in mine.stack
+        )
+    return any(
+        file.endswith("torch/utils/data/dataloader.py") and "get_data" in function
+        for file, _, function in failures.stack_of(e.lines, rank)
+    )
+
+
+def other_call(e: Evidence, rank: int) -> str:
+    """The collective or message in which a rank is that others wait for elsewhere."""
+    mine = e.ledgers.get(rank)
+    if mine is None or not mine.entries or not _in_collective(mine):
+        return ""
+    return call_text(mine.entries[-1])
+
+
+def _in_collective(mine: Ledger) -> bool:
+    return any("torch/distributed/distributed_c10d.py" in f.file for f in mine.stack[-4:])
+
+
+def is_past(e: Evidence, rank: int, entry: Entry) -> bool:
+    """Whether a rank has gone on to another collective, at another line."""
+    mine = e.ledgers.get(rank)
+    if mine is None or not mine.entries or entry.line is None:
+        return False
+    last = mine.entries[-1]
+    return _in_collective(mine) and last.line is not None and last.line.line != entry.line.line
+
+
+def is_slow(e: Evidence, rank: int, waited: float) -> bool:
+    """Whether a late rank is slow rather than stuck: at work, and late before or not late long."""
+    mine = e.ledgers.get(rank)
+    if mine is None or blocked_in(e, rank) or not mine.stack:
+        return False
+    lags = _lags(e, rank)
+    late_before = [lag for lag in lags[-6:] if lag > max(0.05, 0.1 * waited)]
+    return len(late_before) >= 2 or waited <= _SHORT_S
+
+
+def _lags(e: Evidence, rank: int) -> list[float]:
+    """By how much a rank was the last to enter each collective."""
+    lags = []
+    for row in ledger.align(e.ledgers):
+        times = [entry.t for entry in row.entries.values() if entry is not None]
+        mine = row.entries.get(rank)
+        if mine is not None and len(times) > 1 and mine.t == max(times):
+            lags.append(mine.t - min(times))
+    return lags
+
+
+def blocked_in(e: Evidence, rank: int) -> str:
+    """What a rank waits for that is no collective: "a lock or a thread"; "" if it is at work."""
+    mine = e.ledgers.get(rank)
+    if mine is None or not mine.stack:
+        return ""
+    inner = mine.stack[-1]
+    if not _is_learners(inner.file, e):
+        return _WAITS.get(Path(inner.file).name, "")
+    waits = re.search(r"\.(acquire|wait|join|get|recv|read|readline)\(|\binput\(", inner.code or "")
+    return "something that did not come" if waits else ""
+
+
+def steps_at(mine: Ledger, entry: Entry) -> int:
+    """How many steps a rank made at the line of this entry."""
+    if entry.line is None:
+        return 0
+    same = [n for n in mine.entries if n.line is not None and _key(n) == _key(entry)]
+    first = {n.part for n in same[:1]}
+    return sum(n.part in first for n in same)
+
+
+def has_seen(mine: Ledger, entry: Entry) -> bool:
+    return any(_key(n) == _key(entry) for n in mine.entries) if entry.line else False
+
+
+def _key(entry: Entry) -> tuple[str, int] | None:
+    return None if entry.line is None else (entry.line.file, entry.line.line)
+
+
+def rank_guard(e: Evidence, entered: Mapping[int, Entry]) -> str:
+    """The `if` on the rank inside which these ranks made their call, or ""."""
+    for rank, entry in entered.items():
+        places = [(entry.line.file, entry.line.line)] if entry.line else []
+        mine = e.ledgers.get(rank)
+        if mine is not None and mine.entries and _key(mine.entries[-1]) == _key(entry):
+            places += [(f.file, f.line) for f in mine.stack if _is_learners(f.file, e)]
+        for file, line in places:
+            if test := _rank_test(_readable(file, e), line):
+                return f"if {test}:"
+    return ""
+
+
+@lru_cache(maxsize=64)
+def _rank_test(source: str, line: int) -> str:
+    """The condition on the rank of the innermost `if` around a line."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ""
+    found = ""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and node.body[0].lineno <= line <= (node.end_lineno or 0):
+            in_body = line <= (node.body[-1].end_lineno or 0)
+            test = ast.get_source_segment(source, node.test) or ""
+            if in_body and _RANKED.search(test):
+                found = " ".join(test.split())[:60]
+    return found
+
+
+def _readable(file: str, e: Evidence) -> str:
+    """The source of a learner's file, or ""."""
+    if not _is_learners(file, e):
+        return ""
+    try:
+        with untrusted.open_file(Path(file)) as source:
+            return source.read(1 << 20).decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def _source_line(e: Evidence, file: str, line: int) -> str:
+    lines = _readable(file, e).splitlines()
+    return lines[line - 1].strip() if 0 < line <= len(lines) else ""
+
+
+def _is_learners(file: str, e: Evidence) -> bool:
+    """Whether a file is the learner's: not installed, not Python's own, not this package's."""
+    if Path(file) == e.script:
+        return True
+    path = Path(file)
+    installed = any(part in ("site-packages", "dist-packages") for part in path.parts)
+    ours = path.parent == Path(__file__).parent
+    python = any(re.fullmatch(r"python3(\.\d+)?t?", part) for part in path.parts[:-1])
+    return not (installed or ours or python or file.startswith("<"))
+
+
+def own_frame(mine: Ledger, e: Evidence) -> Any:
+    own = [frame for frame in mine.stack if _is_learners(frame.file, e)]
+    return own[-1] if own else None
+
+
+def standing(e: Evidence) -> tuple[str, ...]:
+    """Where each rank was, one line a rank."""
+    told = []
+    for rank, mine in sorted(e.ledgers.items()):
+        last = f"; its last collective: {call_text(mine.entries[-1])}" if mine.entries else ""
+        code = f" ({exit_text(e.codes[rank])})" if rank in e.codes else ""
+        where = standing_at(e, rank).strip() or "nowhere that was noted"
+        told.append(f"rank {rank}{code} was {where}{last}")
+    return tuple(told)
+
+
+def standing_at(e: Evidence, rank: int) -> str:
+    """ " at train.py:12 (`code`)": the learner's line at which a rank is."""
+    mine = e.ledgers.get(rank)
+    if mine is None:
+        return faulted_at(e, rank)
+    own = own_frame(mine, e)
+    if own is None:
+        return ""
+    inner = mine.stack[-1]
+    via = "" if inner is own else f", in {inner.function}"
+    return f" at {place_text(own.file, own.line, own.code)}{via}"
+
+
+def elsewhere(e: Evidence, lacking: list[int]) -> str:
+    """ "; rank 1 was at train.py:12 (`lock.acquire()`)"."""
+    told = [f"rank {rank} was{at}" for rank in lacking[:2] if (at := standing_at(e, rank))]
+    return "; " + ", ".join(told) if told else ""
+
+
+def call_text(entry: Entry, *, place: bool = True) -> str:
+    """ "all_reduce #4 (gradient bucket 2, called from line `loss.backward()` of train.py:31)"."""
+    inside = [entry.part] if entry.part else []
+    if place and entry.line is not None:
+        name = Path(entry.line.file).name
+        code = f"line `{code_of(entry.line.code)}` of " if entry.line.code else ""
+        inside.append(f"called from {code}{name}:{entry.line.line}")
+    return call_name(entry) + (f" ({', '.join(inside)})" if inside else "")
+
+
+def call_name(entry: Entry) -> str:
+    if entry.p2p is not None:
+        peer = "any rank" if entry.p2p.peer == ledger.ANY_RANK else f"rank {entry.p2p.peer}"
+        return f"{entry.p2p.direction} {'from' if entry.p2p.direction == 'recv' else 'to'} {peer}"
+    return f"{entry.op} #{entry.n}" + ("" if entry.group in ("", "0") else f" of {entry.group}")
+
+
+def place_text(file: str, line: int, code: str) -> str:
+    text = code_of(code)
+    return f"{Path(file).name}:{line}" + (f" (`{text}`)" if text else "")
+
+
+def code_of(code: str, most: int = 80) -> str:
+    """A line of code without its comment."""
+    text = re.sub(r"\s{2,}#.*", "", code.strip())
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def brought(entered: Mapping[int, Entry], side: list[int]) -> str:
+    """ "4×3 numbers of float32"."""
+    entry = entered[side[0]]
+    return f"{_shapes(entry)} of {', '.join(dict.fromkeys(entry.dtypes)) or 'no type'}"
+
+
+def _shapes(entry: Entry) -> str:
+    shapes = ["×".join(map(str, size)) or "1" for size in entry.sizes]
+    return " and ".join(shapes) + (" number" if entry.elements == 1 else " numbers")
+
+
+def named(ranks: Iterable[int]) -> str:
+    """ "rank 1", "ranks 0, 2 and 3"."""
+    names = [str(rank) for rank in sorted(ranks)]
+    if len(names) > 8:
+        names = [*names[:6], f"{len(names) - 6} others"]
+    if len(names) < 2:
+        return f"rank {names[0]}" if names else "no rank"
+    return f"ranks {', '.join(names[:-1])} and {names[-1]}"
+
+
+def in_seconds(seconds: float) -> str:
+    return f"{seconds:.1f} s"
+
+
+def counted_times(count: int, noun: str) -> str:
+    """ "1 step", "2 steps"."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def without_folders(text: str) -> str:
+    return re.sub(r"\[[^\]]*/(?=[\w.]+\.(?:cc|cpp):\d+\])", "[", text)
+
+
+def quoted(text: str, most: int = 150) -> str:
+    """An error's first sentence, without the folders of the machine that built torch."""
+    text = re.split(r"(?<=[a-z)])\. (?=[A-Z])", without_folders(text), maxsplit=1)[0]
+    return f'"{text}"' if len(text) <= most else f'"{text[: most - 1]}…"'

@@ -1,0 +1,336 @@
+"""Who waits for whom: the ranks' ledgers, aligned, and the rank that lacks what the others wait in.
+
+Each rule answers with a Diagnosis, or None if this is not what happened.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ddp_course import ledger
+from ddp_course.clues import (
+    brought,
+    call_name,
+    call_text,
+    code_of,
+    counted_times,
+    elsewhere,
+    gave_up,
+    has_left,
+    has_seen,
+    in_function,
+    in_loader,
+    in_seconds,
+    is_past,
+    is_slow,
+    left_in_the_middle,
+    named,
+    other_call,
+    own_frame,
+    place_text,
+    rank_guard,
+    someone_failed,
+    standing,
+    standing_at,
+    steps_at,
+    threshold,
+    waited_s,
+    waiting_for,
+)
+from ddp_course.findings import Diagnosis, Evidence
+from ddp_course.ledger import Entry
+
+_ALONE = (
+    "take the collective out of the `if`, so that all ranks call it; what one rank does alone "
+    "(saving, printing, evaluating model.module) must not communicate"
+)
+
+
+def crossed_pairs(e: Evidence) -> Diagnosis | None:
+    """Ranks that wait for each other's messages, in a circle."""
+    talks = {rank: talk for rank in range(e.ranks) if (talk := _talk(e, rank))}
+    circle = _circle({rank: talk.peer for rank, talk in talks.items()})
+    if not circle and len(talks) > 1 and all(talk.peer is None for talk in talks.values()):
+        circle = sorted(talks) if len({talk.direction for talk in talks.values()}) == 1 else []
+    if not circle or waited_s(e, circle) < threshold(e):
+        return None
+    told = "; ".join(f"rank {rank} is in {talks[rank].told}" for rank in circle)
+    directions = {talks[rank].direction for rank in circle}
+    end = {
+        frozenset({"recv"}): "and none of them sends",
+        frozenset({"send"}): "and none of them receives",
+    }.get(frozenset(directions), "and no two of them fit together")
+    return Diagnosis(
+        "crossed-pairs",
+        f"{named(circle)} wait for each other: {told}, {end}; "
+        f"they waited {in_seconds(waited_s(e, circle))}",
+        "let one side send first and the other receive first, or begin both at once: isend and "
+        "irecv, or batch_isend_irecv",
+        "05 What must two ranks hand over?",
+        circle[0],
+        talks[circle[0]].direction,
+        evidence=standing(e),
+    )
+
+
+@dataclass(frozen=True)
+class _Talk:
+    """A message that a rank waits for, or waits to get rid of."""
+
+    direction: str
+    peer: int | None
+    told: str
+
+
+def _talk(e: Evidence, rank: int) -> _Talk | None:
+    """The point-to-point call in which a rank is blocked, or was when it gave up."""
+    mine = e.ledgers.get(rank)
+    if mine is None or mine.why == "exit":
+        return None
+    inside = in_function(mine, ("send", "recv", "batch_isend_irecv"))
+    last = mine.entries[-1] if mine.entries else None
+    if last is not None and last.p2p is not None and (inside or gave_up(mine)):
+        peer = None if last.p2p.peer == ledger.ANY_RANK else last.p2p.peer
+        return _Talk(last.p2p.direction, peer, call_text(last))
+    if not inside:
+        return None
+    own = own_frame(mine, e)
+    place = f" ({place_text(own.file, own.line, own.code)})" if own else ""
+    return _Talk(inside, None, f"{inside}{place}")
+
+
+def _circle(peers: Mapping[int, int | None]) -> list[int]:
+    for start in sorted(peers):
+        path = [start]
+        while (after := peers.get(path[-1])) is not None and after in peers:
+            if after in path:
+                return path[path.index(after) :]
+            path.append(after)
+    return []
+
+
+def standstill(e: Evidence) -> Diagnosis | None:
+    """The first collective that some ranks entered and others did not, or not alike."""
+    rows = [row for row in ledger.align(e.ledgers) if row.verdict != "same"]
+    rows = [row for row in rows if any(row.entries.values())]
+    if not rows:
+        return _waits_for_message(e)
+    row = min(rows, key=lambda row: min(n.t for n in row.entries.values() if n is not None))
+    entered = {rank: entry for rank, entry in row.entries.items() if entry is not None}
+    lacking = sorted(rank for rank, entry in row.entries.items() if entry is None)
+    if lacking:
+        return _missing(e, entered, lacking)
+    return _different(e, entered)
+
+
+def _missing(e: Evidence, entered: dict[int, Entry], lacking: list[int]) -> Diagnosis | None:
+    waited = waited_s(e, entered)
+    if waited < threshold(e) and not someone_failed(e):
+        return None
+    entry = next(iter(entered.values()))
+    call, rank = call_text(entry), lacking[0]
+    their = f"{named(entered)} waited {in_seconds(waited)}"
+    if waited < 0.05:
+        their = f"{named(entered)} lost the connection"
+    common: dict[str, Any] = {
+        "rank": rank, "collective": call_name(entry), "evidence": standing(e),
+    }  # fmt: skip
+    never = f"{named(lacking)} never entered {call}; {their}"
+    if len(entered) == 1 and (alone := rank_guard(e, entered)):
+        only = next(iter(entered))
+        return Diagnosis(
+            "one-rank-only",
+            f"rank {only} alone entered {call}, inside `{alone}`, and waited "
+            f"{in_seconds(waited)}; {named(lacking)} never did{elsewhere(e, lacking)}",
+            _ALONE,
+            _lesson_for_alone(entry),
+            **{**common, "rank": only},
+        )
+    steps = steps_at(e.ledgers[rank], entry) if rank in e.ledgers else 0
+    theirs = max((steps_at(e.ledgers[r], entry) for r in entered if r in e.ledgers), default=0)
+    over = all(has_left(e, r) for r in lacking)
+    past = (over and not left_in_the_middle(e, rank)) or is_past(e, rank, entry)
+    if steps and theirs > steps and past:
+        other = other_call(e, rank)
+        went_on = f" and went on to {other}" if other else ""
+        return _uneven(e, lacking, entered, entry, steps, went_on, common)
+    if over:
+        return Diagnosis(
+            "exit-early",
+            f"{never}: {named(lacking)} had left with exit code 0 before",
+            "find out why it left (sys.exit, os._exit, return, an exception that was caught); to "
+            "torchrun exit code 0 is success, so it lets the others wait",
+            "03 May a rank stop when it likes?",
+            **common,
+        )
+    if in_loader(e, rank):
+        return Diagnosis(
+            "dataloader-worker",
+            f"{never}; rank {rank} waited for a worker of its DataLoader{standing_at(e, rank)}",
+            "num_workers=0 shows whether it is the worker; DataLoader(timeout=…) turns the wait "
+            "into an error; a lock held when workers are forked is a usual reason: "
+            "multiprocessing_context='spawn'",
+            "03 How long may a rank wait?",
+            **common,
+        )
+    if rank in e.observed.paused:
+        return Diagnosis("paused", never, "resume it: run.resume(rank)", **common)
+    if message := _waits_for_message(e):
+        return message
+    other = other_call(e, rank)
+    if other:
+        return Diagnosis(
+            "different-collectives",
+            f"{never}; rank {rank} was in {other} instead",
+            "bring all ranks to the same collectives in the same order",
+            "03 May one rank wait alone?",
+            **common,
+        )
+    if is_slow(e, rank, waited):
+        return Diagnosis(
+            "straggler",
+            f"rank {rank} is slow, not stuck: it had not yet entered {call} when {their}; it was "
+            f"still at work{standing_at(e, rank)}",
+            "allow for the longest work that is legitimate (init_process_group(…, timeout=…)), or "
+            "give that rank less to do",
+            "03 How long may a rank wait?",
+            **common,
+        )
+    return Diagnosis(
+        "never-arrived",
+        f"{never}{elsewhere(e, lacking)}",
+        "look at what that rank does instead; if it is only slow, allow more time: "
+        "init_process_group(…, timeout=…)",
+        "03 How long may a rank wait?",
+        **common,
+    )
+
+
+def _different(e: Evidence, entered: dict[int, Entry]) -> Diagnosis | None:
+    """Every rank came, but not with the same call."""
+    groups: dict[Any, list[int]] = {}
+    for rank, entry in entered.items():
+        groups.setdefault((entry.op, entry.elements, entry.dtypes), []).append(rank)
+    if len(groups) < 2:
+        return None
+    if e.ended == "finished" or (waited_s(e, entered) < threshold(e) and not someone_failed(e)):
+        return None
+    sides = sorted(groups.values(), key=lambda ranks: (len(ranks), -ranks[0]))
+    odd, most = sides[0], sides[-1]
+    a, b = entered[odd[0]], entered[most[0]]
+    common: dict[str, Any] = {
+        "rank": odd[0], "collective": call_name(b), "evidence": standing(e),
+    }  # fmt: skip
+    for few, many in ((odd, most), (most, odd)):  # with two ranks either may be the odd one
+        mine, theirs = entered[few[0]], entered[many[0]]
+        if (alone := rank_guard(e, {r: entered[r] for r in few})) and not rank_guard(
+            e, {r: entered[r] for r in many}
+        ):
+            both_s = in_seconds(waited_s(e, entered))
+            return Diagnosis(
+                "one-rank-only",
+                f"{named(few)} alone entered {call_text(mine)}, inside `{alone}`; {named(many)} "
+                f"went on to {call_text(theirs)}; they waited {both_s}",
+                _ALONE,
+                _lesson_for_alone(mine),
+                **{**common, "rank": few[0], "collective": call_name(mine)},
+            )
+    for few, many in ((odd, most), (most, odd)):
+        mine, theirs = entered[few[0]], entered[many[0]]
+        steps = steps_at(e.ledgers[few[0]], theirs)
+        if (
+            steps
+            and steps_at(e.ledgers[many[0]], theirs) > steps
+            and not has_seen(e.ledgers[many[0]], mine)
+        ):
+            common |= {"rank": few[0], "collective": call_name(theirs)}
+            went_on = f" and went on to {call_text(mine)}"
+            waiting = {r: entered[r] for r in many}
+            return _uneven(e, few, waiting, theirs, steps, went_on, common)
+    if a.op != b.op:
+        calls = f"{named(odd)} called {call_text(a)} where {named(most)} called {call_text(b)}"
+    else:
+        brought = "; ".join(f"{named(side)} brought {brought(entered, side)}" for side in sides)
+        calls = f"in {call_text(b)}, {brought}"
+    outcome = "" if any(
+        code == -signal.SIGABRT for code in e.codes.values()
+    ) else f"; they waited {in_seconds(waited_s(e, entered))}"  # fmt: skip
+    return Diagnosis(
+        "different-collectives",
+        f"the ranks came to the same place with different collectives: {calls}{outcome}",
+        "bring all ranks to the same collective, with the same shape and dtype",
+        "03 May one rank wait alone?",
+        **common,
+    )
+
+
+def _uneven(
+    e: Evidence, few: list[int], entered: dict[int, Entry], entry: Entry, steps: int,
+    went_on: str, common: dict[str, Any],
+) -> Diagnosis:  # fmt: skip
+    place = ""
+    if entry.line is not None:
+        place = f" (`{code_of(entry.line.code)}`, {Path(entry.line.file).name}:{entry.line.line})"
+    done = " and was done" if len(few) == 1 else " and were done"
+    return Diagnosis(
+        "uneven-steps",
+        f"{named(few)} made {counted_times(steps, 'step')}{place}{went_on or done}; "
+        f"{named(entered)} began one more, and waited {in_seconds(waited_s(e, entered))} in "
+        f"{call_text(entry, place=False)}, which {named(few)} never entered",
+        "give all ranks equally many batches (DistributedSampler), use Join, or let all ranks "
+        "decide together when to stop",
+        "03 What if a rank runs out of data?",
+        **common,
+    )
+
+
+def _waits_for_message(e: Evidence) -> Diagnosis | None:
+    """One rank waits for a message that its peer never sends."""
+    for rank in range(e.ranks):
+        talk = _talk(e, rank)
+        if talk is None or talk.peer is None or not 0 <= talk.peer < e.ranks:
+            continue
+        waited = waited_s(e, [rank])
+        if _talk(e, talk.peer) or (waited < threshold(e) and not someone_failed(e)):
+            continue
+        does = "sent" if talk.direction == "recv" else "received"
+        return Diagnosis(
+            "never-arrived",
+            f"rank {talk.peer} never {does}: rank {rank} waited {in_seconds(waited)} in {talk.told}"
+            f"{elsewhere(e, [talk.peer])}",
+            "every send needs its recv, on the peer, in the same order",
+            "05 What must two ranks hand over?",
+            talk.peer,
+            talk.direction,
+            evidence=standing(e),
+        )
+    return None
+
+
+def left_early(e: Evidence) -> Diagnosis | None:
+    """A rank that left with exit code 0 while others still needed it."""
+    dead = {rank: t_s for t_s, rank, code in e.observed.deaths if code == 0}
+    left = sorted(rank for rank in range(e.ranks) if has_left(e, rank))
+    failed = [rank for rank, code in e.codes.items() if code not in (0, -signal.SIGTERM)]
+    if not left or not failed:
+        return None
+    first = min(left, key=lambda rank: dead.get(rank, 0.0))
+    return Diagnosis(
+        "exit-early",
+        f"rank {first} left with exit code 0 while {named(failed)} still needed it"
+        f"{waiting_for(e, first)}",
+        "find out why it left (os._exit, sys.exit, return, an exception that was caught); to "
+        "torchrun exit code 0 is success, so it lets the others go on alone",
+        "03 May a rank stop when it likes?",
+        first,
+    )
+
+
+def _lesson_for_alone(entry: Entry) -> str:
+    if entry.op == "broadcast":
+        return "03 May rank 0 evaluate alone?"
+    return "03 May one rank wait alone?"
