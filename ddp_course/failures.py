@@ -52,13 +52,16 @@ class Observed:
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Observed:
-        """What `record` made. Raises ValueError or TypeError for anything else."""
-        return cls(
-            deaths=[(float(t_s), int(rank), int(code)) for t_s, rank, code in record["deaths"]],
-            killed={int(rank): int(number) for rank, number in record["killed"].items()},
-            paused=set(map(int, record["paused"])),
-            started=set(map(int, record["started"])),
-        )
+        """What `record` made; nothing of what somebody else made."""
+        try:
+            deaths = [(float(t), int(rank), int(code)) for t, rank, code in record["deaths"]]
+            killed = {int(rank): int(number) for rank, number in record["killed"].items()}
+            paused, started = set(map(int, record["paused"])), set(map(int, record["started"]))
+            for number in [*killed.values(), *(-code for _, _, code in deaths if code < 0)]:
+                signal.Signals(number)
+        except (KeyError, ValueError, TypeError, AttributeError, OverflowError):
+            return cls()
+        return cls(deaths, killed, paused, started)
 
 
 def exit_codes(lines: Sequence[Line], observed: Observed, ranks: int, ok: bool) -> dict[int, int]:

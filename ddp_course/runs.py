@@ -327,7 +327,8 @@ def _check_result(result: dict[str, Any]) -> None:
     codes = result.get("exit_codes", {}).values()
     if not all(code is None or _whole(abs(code), 1 << 30) for code in codes):
         raise ValueError("an exit code is none")
-    if not (_seconds(result["wall_s"]) and isinstance(result["ended"], str)):
+    times = result["wall_s"], result.get("began", 0.0)
+    if not (all(map(_seconds, times)) and isinstance(result["ended"], str)):
         raise ValueError("its result is not complete")
     if not all(
         _seconds(death["t"]) and _whole(death["rank"], _MOST_RANKS)

@@ -6,8 +6,6 @@ import json
 import signal
 from pathlib import Path
 
-import pytest
-
 from ddp_course import failures
 from ddp_course.failures import Observed, exit_codes, first_rank
 from ddp_course.runs import Line
@@ -75,5 +73,4 @@ def test_what_was_observed_survives_the_file() -> None:
     seen = Observed(deaths=[(1.0, 2, 1)], killed={1: 9}, paused={0}, started={0, 1, 2})
     assert Observed.of(json.loads(json.dumps(seen.record()))) == seen
     for wrong in ({}, {"deaths": [[1]], "killed": {}, "paused": [], "started": []}):
-        with pytest.raises((KeyError, ValueError, TypeError)):
-            Observed.of(wrong)
+        assert Observed.of(wrong) == Observed(), "another version's, or a stranger's"

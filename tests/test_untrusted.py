@@ -24,6 +24,7 @@ from test_runs import ASKED, RESULT
 import ddp_course
 from ddp_course import traces, untrusted
 from ddp_course.checks.evidence import Malformed, split, unpack
+from ddp_course.diagnosis import diagnose
 from ddp_course.errors import CourseError, NoEvidence
 from ddp_course.runs import Record, Run
 from ddp_course.views.attempts import attempts
@@ -84,8 +85,12 @@ def test_what_is_no_json_is_a_value_error(text: str | bytes) -> None:
 # The package as a whole
 
 DANGEROUS_MODULES = {"pickle", "cPickle", "cloudpickle", "dill", "marshal", "shelve", "joblib"}
-DANGEROUS_CALLS = {"eval", "exec", "torch.load", "yaml.load", "np.load", "numpy.load", "os.system"}
-RANK_SIDE = {"warm_host.py": {"exec"}}  # a rank runs its script: that is what it is for
+DANGEROUS_CALLS = {
+    "eval", "exec", "torch.load", "yaml.load", "np.load", "numpy.load", "os.system",
+    "pickle.load", "pickle.loads", "pickle.Unpickler",
+}  # fmt: skip
+# A rank runs its script, and reads torch's own record of it, refusing any object in it.
+RANK_SIDE = {"warm_host.py": {"exec"}, "scribe.py": {"pickle"}}
 
 
 def test_nothing_unpickles_or_evaluates() -> None:
@@ -138,7 +143,7 @@ def use(path: Path) -> bool:
         run.lines_of(rank, "stderr")
         run.values("loss", rank=rank)
     run.by_rank("loss")
-    for view in (attempts, timeline):
+    for view in (diagnose, attempts, timeline):
         with contextlib.suppress(CourseError):
             shown: Any = view(run)
             assert str(shown)
@@ -236,7 +241,8 @@ FULL_ASKED = {
     "restarts": 0,
 }  # fmt: skip
 FULL_RESULT = {
-    **RESULT, "deaths": [{"t": 1e9, "rank": 1, "attempt": 0, "exit_code": 3}], "diagnosis": None
+    **RESULT, "deaths": [{"t": 1e9, "rank": 1, "attempt": 0, "exit_code": 3}], "began": 1e9,
+    "observed": {"deaths": [[1.0, 1, 3]], "killed": {"1": 9}, "paused": [0], "started": [0, 1]},
 }  # fmt: skip
 LEDGER = {
     "version": 1, "rank": 1, "attempt": 0, "why": "exit", "t": 1e9, "exit_code": 0, "dropped": 0,
