@@ -477,7 +477,7 @@ def test_windows_is_told_at_once(what: str) -> None:
         "print('imported')",
     }[what]
     platform = "sys.platform = 'win32'; sys.modules['fcntl'] = None"
-    before = "import sys, ddp_course.machine; from ddp_course.__main__ import main"
+    before = "import sys, zoneinfo, ddp_course.machine; from ddp_course.__main__ import main"
     code = f"{before}; {platform}; {do}"
     ended = subprocess.run(
         [sys.executable, "-c", code, *what.split()[:2]], cwd=ROOT, capture_output=True, text=True
