@@ -250,10 +250,10 @@ def test_hints_come_one_at_a_time_and_begin_with_the_mistake(place: Path) -> Non
 
 def test_another_mistake_begins_at_its_own_hint(place: Path) -> None:
     record.note(verdict(mistake="sum instead of mean"))
-    hint("ex02", more=True)
+    assert len(hint("ex02", more=True).parts) == 2, "the verdict was the first step"
     hint("ex02", more=True)
     record.note(verdict(mistake="sum instead of mean"))
-    assert len(hint("ex02").parts) == 2, "the same mistake goes on where it was"
+    assert len(hint("ex02").parts) == 3, "the same mistake goes on where it was"
     record.note(verdict(mistake="divided twice"))
     assert headings(hint("ex02")) == ["What happened"]
     assert "divided twice" in str(hint("ex02"))

@@ -57,7 +57,7 @@ class Channel:
     collective can still say where."""
 
     def __init__(self) -> None:
-        self.answer: Callable[[], dict[str, Any]] = dict  # to "where"
+        self.answer: Callable[[], dict[str, Any]] = lambda: {"cpu_s": 0.0}  # to "where"
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.connect(os.environ[SOCKET])
         self._lock = threading.Lock()
@@ -121,19 +121,30 @@ def _started() -> int:
     return sum(group._get_sequence_number_for_group() for group in groups)
 
 
-def _where(path: str, main_thread: int) -> dict[str, Any]:
-    """The line of the learner's file at which the main thread is, and its processor time."""
-    frame = sys._current_frames().get(main_thread)
-    while frame is not None and frame.f_code.co_filename != path:
-        frame = frame.f_back
-    line = ""
-    if frame is not None:
-        line = f"line {frame.f_lineno}: {linecache.getline(path, frame.f_lineno).strip()}"
-    if hasattr(time, "pthread_getcpuclockid"):
-        cpu_s = time.clock_gettime(time.pthread_getcpuclockid(main_thread))
-    else:
-        cpu_s = time.process_time()
-    return {"line": line, "cpu_s": cpu_s}
+class Whereabouts:
+    """Where the main thread is, for another thread to ask. Made in the main thread."""
+
+    def __init__(self, path: str) -> None:
+        self._path, self._thread = path, threading.get_ident()
+        self._began_s = self._cpu_s()
+        self.function: Counted | None = None
+
+    def say(self) -> dict[str, Any]:
+        """The line of the learner's file, and the processor time and collectives until there."""
+        frame = sys._current_frames().get(self._thread)
+        while frame is not None and frame.f_code.co_filename != self._path:
+            frame = frame.f_back
+        line = ""
+        if frame is not None:
+            text = linecache.getline(self._path, frame.f_lineno).strip()
+            line = f"line {frame.f_lineno}: {text}"
+        calls = self.function.calls if self.function else None
+        return {"line": line, "cpu_s": self._cpu_s() - self._began_s, "calls": calls}
+
+    def _cpu_s(self) -> float:
+        if hasattr(time, "pthread_getcpuclockid"):
+            return time.clock_gettime(time.pthread_getcpuclockid(self._thread))
+        return time.process_time()
 
 
 def drive_ex00(function: Function, inputs: Tensors, device: torch.device) -> Tensors:
@@ -493,15 +504,16 @@ def main() -> None:
     args = parser.parse_args()
     place = my_place()
     dist.init_process_group(place.backend, timeout=place.timeout, device_id=place.device_id)
-    channel, main_thread = Channel(), threading.get_ident()
-    channel.answer = lambda: _where(args.file, main_thread)
+    channel = Channel()
     channel.send("here")
     channel.receive()  # all ranks are known to the supervisor before any runs the learner's code
+    whereabouts = Whereabouts(args.file)
+    channel.answer = whereabouts.say
     try:
         function = load(Path(args.file), args.function)
         channel.send("loaded")
         inputs = channel.receive().tensors
-        channel.answer = lambda: {**_where(args.file, main_thread), "calls": function.calls}
+        whereabouts.function = function
         outputs = DRIVES[args.exercise](function, inputs, place.device)
     except BaseException as error:
         now = time.monotonic()

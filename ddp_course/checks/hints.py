@@ -13,7 +13,7 @@ from html import escape
 from ddp_course.checks import record
 from ddp_course.checks.exercises import find
 from ddp_course.checks.files import answer_lines
-from ddp_course.checks.manifest import Exercise
+from ddp_course.checks.manifest import HINTS, Exercise
 from ddp_course.checks.record import Entry
 from ddp_course.views.style import page
 
@@ -71,7 +71,8 @@ def hint(exercise: str, *, more: bool = False, solution: bool = False) -> Hint:
     one = find(exercise)
     entry = record.progress().of(one.name)
     tiers = _tiers(one, entry)
-    tier = max(1, entry.tier + more)
+    begun = entry.tier or bool(tiers[0][1])  # the verdict has said what happened
+    tier = max(1, begun + more)
     tier = SOLUTION if solution or entry.passed else min(tier, SOLUTION - 1)
     if not tiers[0][1]:  # never checked, or nothing to say of it: begin with the question
         tiers = tiers[1:]
@@ -85,10 +86,11 @@ def hint(exercise: str, *, more: bool = False, solution: bool = False) -> Hint:
 def _tiers(exercise: Exercise, entry: Entry) -> list[tuple[str, str]]:
     known = next((m for m in exercise.mistakes if m.name == entry.kind), None)
     words = {
+        **HINTS,
         "timeout": exercise.hang_hint,
         "not every rank makes the same calls": exercise.hang_hint,
     }
-    diagnosis = f"{known.name}. {known.hint}" if known else words.get(entry.kind, "")
+    diagnosis = f"It looks like: {known.name}. {known.hint}" if known else words.get(entry.kind, "")
     question = known.question if known and known.question else exercise.tiers.question
     answer = answer_lines(exercise)
     texts = (diagnosis, question, exercise.tiers.api, exercise.tiers.skeleton, answer)

@@ -20,6 +20,9 @@ from ddp_course.checks.exercises import exercise_file, find
 from ddp_course.checks.files import not_yet
 from ddp_course.checks.manifest import (
     ERRORS,
+    HINTS,
+    LOOP,
+    SILENT,
     Check,
     Exercise,
     Mistake,
@@ -218,18 +221,13 @@ def _hang(exercise: Exercise, gathered: Gathered) -> dict[str, object]:
     state = next((state for state in what if any(one.state == state for one in seen)), "")
     waiting = [str(one.rank) for one in seen if one.state == state or (not state and _late(one))]
     names = f"rank {waiting[0]}" if len(waiting) == 1 else f"ranks {', '.join(waiting)}"
-    busy = [str(one.rank) for one in seen if one.busy]
     said = {
         "message": f"After {gathered.waited_s:.0f} s {names} "
         f"{what.get(state, 'had not come back after the restart')}.",
         **_table_of_acts(seen),
     }
-    if busy:
-        return said | {
-            "mistake": "a loop without end",
-            "hint": f"Rank {busy[0]} was not waiting but computing all the time. Which condition "
-            "ends the loop that it is in?",
-        }
+    if any(one.busy for one in seen):
+        return said | {"mistake": LOOP, "hint": HINTS[LOOP]}
     if state == "importing":
         return said | {
             "hint": "Importing your file must not wait: call nothing outside a function."
@@ -304,8 +302,8 @@ def _silent(exercise: Exercise, gathered: Gathered) -> dict[str, Any]:
     return {
         "message": f"The values are right, but a rank that communicates starts at least {fewest} "
         "collectives (or sends and receives) here, and not every rank did:",
-        "mistake": "no collective",
-        "hint": "The ranks must tell each other by torch.distributed, and by nothing else.",
+        "mistake": SILENT,
+        "hint": HINTS[SILENT],
         "head": ("rank", "collectives started", ""),
         "rows": tuple(
             (str(one.rank), str(one.calls), "✓" if (one.calls or 0) >= fewest else "✗")

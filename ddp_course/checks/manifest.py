@@ -116,6 +116,14 @@ class Exercise:
         return sum(check.points for check in self.checks)
 
 
+# Mistakes that any exercise knows, beside "not every rank makes the same calls" (its hang_hint).
+LOOP, SILENT = "a loop without end", "no collective"
+HINTS = {
+    LOOP: "A rank was not waiting but computing all the time. Which condition ends the loop that "
+    "it is in?",
+    SILENT: "The ranks must tell each other by torch.distributed, and by nothing else.",
+}
+
 # What any exercise's function may raise, after the exercise's own `errors`.
 ERRORS = {
     "not been initialized": "The process group already exists when your function is called: "

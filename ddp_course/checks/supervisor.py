@@ -72,11 +72,11 @@ class Observation:
     place: int = 0  # 1 for the first rank that answered
     t: float = 0.0  # when it answered, by the clock that all ranks share
     calls: int | None = None  # collectives started inside the learner's function; None: not counted
-    cpu_s: float = -1.0  # processor time of its main thread
+    cpu_s: float = -1.0  # processor time of its main thread in the learner's file; -1: not known
     line: str = ""  # where it was in the learner's file when it was last asked
     still: int = 0  # answers in a row without progress
     followed: bool = False  # ended by torchrun because another rank had gone
-    busy: bool = False  # whether it was computing when the patience ended, and not waiting
+    busy: bool = False  # whether it still made progress, by its last answers, when time was up
     asked_at: float = 0.0
     asked: bool = False
 
@@ -188,7 +188,7 @@ class Supervisor:
                 break
             self._ask(patience_s)
         for one in self._active():
-            one.busy = one.still < _STILL_AFTER_AN_ERROR
+            one.busy = one.cpu_s >= 0 and one.still < _STILL_AFTER_AN_ERROR
         for link in self._links.values():
             self._send(link, Message({"event": "leave"}))
         waited_s = time.monotonic() - self._since
