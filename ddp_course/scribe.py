@@ -49,6 +49,7 @@ _KEEP_SIZES = 64  # of one entry's tensors
 _KEEP_FRAMES = 60  # of a stack, the inner ones
 _KEEP_TEXT = 2000  # characters of an exception's text
 _FRAMES_OF_ISSUE = 24  # noted with a send or recv
+_HEARD = signal.SIGTERM, signal.SIGURG
 _ASKED = "DDP_COURSE_SCRIBE"
 _C10D = "torch.distributed.distributed_c10d"
 _DTYPES = {  # c10::toString of a ScalarType -> torch's name
@@ -85,7 +86,7 @@ class _Scribe:
         self._world_size = int(env.get("WORLD_SIZE", "0"))
         self._folder = os.path.abspath(env["DDP_COURSE_RUN"])
         self._pid, self._cwd, self._leaves_by_exit = os.getpid(), os.getcwd(), leaves_by_exit
-        self._lock = threading.RLock()
+        self._lock, self._forking = threading.RLock(), threading.local()
         self._noted: collections.deque[dict[str, Any]] = collections.deque(maxlen=2000)
         self._groups: dict[str, list[int]] = {}
         self._numbers: collections.Counter[tuple[Any, ...]] = collections.Counter()
@@ -100,7 +101,7 @@ class _Scribe:
         if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, self._on_terminate)
         signal.signal(signal.SIGURG, _go_on)
-        for number in (signal.SIGTERM, signal.SIGURG):
+        for number in _HEARD:
             signal.siginterrupt(number, False)
         self._reader, self._writer = os.pipe()
         os.set_blocking(self._writer, False)
@@ -109,7 +110,9 @@ class _Scribe:
         sys.excepthook = self._on_exception
         os._exit = self._on_exit  # type: ignore[assignment]
         atexit.register(self._at_exit)
-        os.register_at_fork(after_in_child=self._forget)
+        os.register_at_fork(
+            before=self._before_fork, after_in_parent=self._after_fork, after_in_child=self._forget
+        )
         if _C10D in sys.modules:
             self._watch_torch()
         else:
@@ -134,6 +137,14 @@ class _Scribe:
         self._write("terminated")
         self._end_by_sigterm()
 
+    def _before_fork(self) -> None:
+        """No signal may meet a child while it still writes to the pipe that its parent reads."""
+        self._forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _HEARD)
+
+    def _after_fork(self) -> None:
+        with contextlib.suppress(AttributeError):
+            signal.pthread_sigmask(signal.SIG_SETMASK, self._forking.mask)
+
     def _end_by_sigterm(self) -> None:
         libc = ctypes.CDLL(None)  # signal.signal is for the main thread, which may be waiting
         libc.signal.argtypes = ctypes.c_int, ctypes.c_void_p
@@ -154,39 +165,48 @@ class _Scribe:
             self._write("exception", 1)
 
     def _on_exit(self, status: int) -> None:
-        if os.getpid() == self._pid:
-            self._write("exit", status)
+        self._write("exit", status)
         self._exit(status)
 
     def _at_exit(self) -> None:
         self._restore_terminate()  # from here on a thread that wants Python's lock never gets it
-        if os.getpid() == self._pid and not self._leaves_by_exit:
+        if not self._leaves_by_exit:
             self._write("exit", 1 if self._end.get("why") == "exception" else None)
+            self._restore_sigterm()  # while Python shuts down, nobody would hear it
 
     def _on_cpp_terminate(self) -> None:
-        if os.getpid() == self._pid:
-            self._write("aborted")
+        self._write("aborted")
         if self._terminate_pointer:
             _Terminate(self._terminate_pointer)()  # it says what was thrown, and aborts
 
     def _forget(self) -> None:
         """In a forked child: be as a child of a rank without a scribe."""
         with contextlib.suppress(Exception):
-            atexit.unregister(self._at_exit)
-            self._restore_terminate()
-            if os._exit == self._on_exit:
-                os._exit = self._exit  # type: ignore[assignment]
-            if sys.excepthook == self._on_exception:
-                sys.excepthook = self._excepthook
-            if signal.getsignal(signal.SIGTERM) == self._on_terminate:
-                signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            if signal.getsignal(signal.SIGURG) is _go_on:
-                signal.signal(signal.SIGURG, signal.SIG_DFL)
-            other = signal.set_wakeup_fd(-1)
-            if other not in (-1, self._writer):
-                signal.set_wakeup_fd(other)
-            os.close(self._reader)
-            os.close(self._writer)
+            if self._writer >= 0:  # not so in a child's child
+                self._undo()
+        self._after_fork()
+
+    def _undo(self) -> None:
+        reader, writer = self._reader, self._writer
+        self._reader = self._writer = -1
+        atexit.unregister(self._at_exit)
+        self._restore_terminate()
+        if os._exit == self._on_exit:
+            os._exit = self._exit  # type: ignore[assignment]
+        if sys.excepthook == self._on_exception:
+            sys.excepthook = self._excepthook
+        self._restore_sigterm()
+        if signal.getsignal(signal.SIGURG) is _go_on:
+            signal.signal(signal.SIGURG, signal.SIG_DFL)
+        other = signal.set_wakeup_fd(-1)
+        if other not in (-1, writer):
+            signal.set_wakeup_fd(other)
+        os.close(reader)
+        os.close(writer)
+
+    def _restore_sigterm(self) -> None:
+        if signal.getsignal(signal.SIGTERM) == self._on_terminate:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     # torch
 
@@ -256,7 +276,7 @@ class _Scribe:
 
     def _write(self, why: str, exit_code: int | None = None) -> None:
         """Write the ledger; never raise, and never take long: a rank that ends waits for it."""
-        if not self._lock.acquire(timeout=2):
+        if os.getpid() != self._pid or not self._lock.acquire(timeout=2):
             return
         name = f"ledger-{self._rank}-{self._attempt}.json"
         draft = os.path.join(self._folder, f".{name}.{os.getpid()}")

@@ -22,7 +22,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 HEALTHY = """
-import json, os, signal, subprocess, sys
+import json, os, signal, subprocess, sys, time
 import torch, torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP
 
@@ -59,6 +59,20 @@ def main():
     dist.monitored_barrier()
     dist.all_gather_object([None, None], rank)
     dist.all_reduce(torch.ones(1))
+    child = os.fork()
+    if child == 0:
+        time.sleep(1000)
+    os.kill(child, signal.SIGTERM)  # at once: it has hardly begun
+    print("killed", os.waitpid(child, 0)[1])
+    child = os.fork()
+    if child == 0:
+        reader, writer = os.pipe()  # the numbers that the scribe has freed
+        if os.fork() == 0:
+            os.write(writer, b"x")
+            os._exit(0)
+        os.close(writer)
+        os._exit(os.read(reader, 1) != b"x")
+    print("grandchild", os.waitpid(child, 0)[1])
     child = subprocess.run([sys.executable, "-c", CHILD], capture_output=True, text=True)
     print("child", child.stdout.strip())
     print("modules", [name for name in sys.modules if "scribe" in name], sys.path)
@@ -139,6 +153,8 @@ def test_nothing_of_it_shows_in_the_job(healthy: Run) -> None:
     for rank in (0, 1):
         said = healthy.lines_of(rank, "stdout")
         assert said.count("worker True") == 2
+        assert "killed 15" in said
+        assert "grandchild 0" in said
         child = next(line for line in said if line.startswith("child "))
         assert "DDP_COURSE_SCRIBE" not in child
         assert child.endswith("None") or "rank_side" not in child
