@@ -496,7 +496,10 @@ class _Launch:
                 env=plan.visible_env,
                 began=began,
             )
-            failure = diagnosis.failure_of(diagnosis.explain(evidence), evidence)
+            try:
+                failure = diagnosis.failure_of(diagnosis.explain(evidence), evidence)
+            except Exception as problem:  # the run is recorded all the same
+                failure = runs.Failure(None, _defect(problem), kind="launcher")
         result = {
             "ended": ended,
             "exit_code": self._exit,

@@ -254,8 +254,8 @@ def _different(e: Evidence, entered: dict[int, Entry]) -> Diagnosis | None:
     if a.op != b.op:
         calls = f"{named(odd)} called {call_text(a)} where {named(most)} called {call_text(b)}"
     else:
-        brought = "; ".join(f"{named(side)} brought {brought(entered, side)}" for side in sides)
-        calls = f"in {call_text(b)}, {brought}"
+        each = "; ".join(f"{named(side)} brought {brought(entered, side)}" for side in sides)
+        calls = f"in {call_text(b)}, {each}"
     outcome = "" if any(
         code == -signal.SIGABRT for code in e.codes.values()
     ) else f"; they waited {in_seconds(waited_s(e, entered))}"  # fmt: skip

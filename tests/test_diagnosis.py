@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 from conftest import ROOT
+from hypothesis import given
+from hypothesis import strategies as st
 from launching import PATIENCE_S, script, until
 
 from ddp_course import diagnose, symptoms
@@ -19,6 +21,7 @@ from ddp_course.ledger import Entry, Frame, Ledger, Pair
 from ddp_course.runs import Line, Run, failure_text
 
 T0 = 1.8e9  # some time of day
+BROKEN = "RuntimeError: [pair.cc:561] Connection closed by peer [127.0.0.1]:1."
 
 
 # The gallery: each kind, from the job that produces it
@@ -312,7 +315,7 @@ def test_messages_that_nobody_sends_or_that_meet_in_a_circle() -> None:
 def test_a_rank_that_left_without_a_word() -> None:
     """os._exit(0): no ledger, and to torchrun a success."""
     ledgers = [kept(0, 2.0, *steps(4), why="exception", stack=(STEP, INSIDE))]
-    broken = raised(0, "RuntimeError: [pair.cc:561] Connection closed by peer [127.0.0.1]:1.", 2.0)
+    broken = raised(0, BROKEN, 2.0)
     codes, seen = {0: 1, 1: 0}, Observed(deaths=[(1.9, 1, 0), (2.0, 0, 1)])
     found = explain(evidence(ledgers, codes, ranks=2, lines=broken, observed=seen))
     assert (found.kind, found.rank) == ("exit-early", 1)
@@ -488,6 +491,49 @@ def test_torchruns_table_is_kept_and_folded() -> None:
     assert "train.py FAILED" in found.table and "train.py FAILED" in str(found)
     assert "<details><summary>torchrun&#x27;s own account</summary>" in found._repr_html_()
     assert "FIRST FAILURE: rank 0: ValueError: boom" in failure_text(failure_of(found, e))
+
+
+FRAMES = st.sampled_from([
+    STEP, INSIDE, at(12, "lock.acquire()"), at(13, "dist.recv(x)", function="<module>"),
+    Frame("/v/site-packages/torch/utils/data/dataloader.py", 5, "_try_get_data", ""),
+    Frame("/usr/lib/python3.11/threading.py", 5, "wait", ""),
+    Frame("/v/torch/distributed/distributed_c10d.py", 5, "init_process_group", ""),
+])  # fmt: skip
+ENTRIES = st.builds(
+    Entry, st.integers(1, 6), st.sampled_from(["0", "1"]),
+    st.sampled_from(["all_reduce", "barrier", "broadcast", "send", "recv"]),
+    st.sampled_from([(), ((8,),), ((2, 3), (4,))]), st.sampled_from([("float32",), ("int64",)]),
+    st.integers(0, 99), st.floats(T0, T0 + 20), st.none(), st.just("scheduled"),
+    st.none() | st.builds(Pair, st.integers(-1, 5), st.sampled_from(["send", "recv"])),
+    st.none() | FRAMES, st.sampled_from([None, "gradient bucket 0"]),
+)  # fmt: skip
+LEDGERS = st.builds(
+    Ledger, st.integers(0, 3), st.integers(0, 1),
+    st.sampled_from(["exit", "exception", "terminated", "aborted", "asked"]),
+    st.floats(T0, T0 + 30), st.lists(ENTRIES, max_size=6).map(tuple), st.integers(0, 2),
+    st.none() | st.integers(0, 3), st.none(), st.lists(FRAMES, max_size=4).map(tuple),
+)  # fmt: skip
+CODES = st.dictionaries(st.integers(0, 3), st.sampled_from([0, 1, 3, -6, -9, -11, -15, -2, 77]))
+WORDS = st.lists(
+    st.builds(Line, st.floats(0, 30), st.none() | st.integers(0, 3), st.just("stderr"),
+              st.sampled_from([*MESSAGES, "Traceback (most recent call last):", BROKEN, "",
+                               "ValueError: boom", "=" * 60])),
+    max_size=6,
+)  # fmt: skip
+
+
+@given(st.lists(LEDGERS, max_size=4), CODES, WORDS,
+       st.sampled_from(["failed", "time-out", "finished", "running", "stopped"]),
+       st.builds(Observed, st.just([(1.0, 0, 1)]), st.dictionaries(st.integers(0, 3), st.just(9)),
+                 st.sets(st.integers(0, 3))))  # fmt: skip
+def test_any_evidence_has_an_answer(
+    ledgers: list[Ledger], codes: dict[int, int], lines: list[Line], ended: str, seen: Observed
+) -> None:
+    e = evidence(ledgers, codes, ranks=4, lines=lines, ended=ended, observed=seen)
+    found = explain(e)
+    assert found.kind and found.sentence and found.sentence in str(found)
+    assert found.rank is None or 0 <= found.rank < 4
+    assert "Diagnosis" in found._repr_html_() and failure_of(found, e).what == found.sentence
 
 
 def test_an_unreadable_script_is_no_obstacle(tmp_path: Path) -> None:
