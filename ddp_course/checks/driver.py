@@ -27,6 +27,7 @@ from unittest.mock import patch
 
 import numpy as np
 import torch
+import torch._dynamo  # what DDP's constructor would import in the middle of a check
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook

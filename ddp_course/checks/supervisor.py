@@ -45,7 +45,7 @@ _STILL = 10  # answers without progress, one each tenth of the patience: this ra
 _STILL_AFTER_AN_ERROR = 4  # the others may be about to raise too, or wait for the one that did
 _ASK_S = 0.2  # how often a rank is asked at least then
 _IDLE_S = 0.001  # of processor time: less is no progress
-_BUSY, _LIMIT = 2, 12  # how often the patience fits into processor time, and into all the time
+_BUSY, _LIMIT = 4, 12  # how often the patience fits into processor time, and into all the time
 
 
 class Job(Protocol):
