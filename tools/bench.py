@@ -3,7 +3,7 @@
 Machines are noisy, so every figure is a median and stands beside a peer that was measured in turn
 with it; quote the ratios. Nothing here is a test: no number passes or fails.
 
-    python tools/bench.py [--rounds 5] [--only launch|step|line|memory|slider]
+    python tools/bench.py [--rounds 5] [--only launch|step|line|memory|slider|check]
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ print(time.perf_counter() - began)
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", choices=["launch", "line", "step", "memory", "slider"])
+    parser.add_argument("--only", choices=["launch", "line", "step", "memory", "slider", "check"])
     args = parser.parse_args()
     parts: dict[str, Callable[[int], None]] = {
         "launch": bench_launch,
@@ -88,6 +88,7 @@ def main() -> None:
         "step": bench_step,
         "memory": bench_memory,
         "slider": bench_slider,
+        "check": bench_check,
     }
     os.environ["OMP_NUM_THREADS"] = "1"
     with tempfile.TemporaryDirectory() as folder:
@@ -235,6 +236,28 @@ def bench_slider(rounds: int) -> None:
             times.append(time.perf_counter() - began)
     warm.close()
     show("slider to figure", times, "s")
+
+
+def bench_check(rounds: int) -> None:
+    """A check of every exercise's solution, beside one plain 2-rank torchrun of ex05's file."""
+    from ddp_course import warm
+    from ddp_course.checks import judge
+
+    os.environ["DDP_COURSE_EXERCISES"] = "solutions"
+    plain = [*torchrun(2), str(judge.exercise_file(judge.EXERCISES["ex05"]))]
+    taken: dict[str, list[float]] = {name: [] for name in ("plain torchrun", *judge.EXERCISES)}
+    judge.judge("ex00")
+    for _ in range(rounds):
+        taken["plain torchrun"].append(timed(plain))
+        for name in judge.EXERCISES:
+            began = time.perf_counter()
+            assert judge.judge(name).passed
+            taken[name].append(time.perf_counter() - began)
+    warm.close()
+    base = statistics.median(taken["plain torchrun"])
+    for name, times in taken.items():
+        show(name, times, "s")
+        print(f"{'':28}{statistics.median(times) / base:8.3f} of plain torchrun")
 
 
 def warm_launch() -> float:
