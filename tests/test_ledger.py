@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ddp_course import collectives, ledger
@@ -146,9 +146,11 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner),
     max_leaves=12,
 )
+PATIENT = settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 KEYS = st.sampled_from([*raw(0, []), "groups", "world_size"])
 
 
+@PATIENT
 @given(changes=st.dictionaries(KEYS, JSON, max_size=4), cut=st.integers(0, 600), junk=st.binary())
 def test_any_damage_is_refused_or_harmless(
     tmp_path_factory: pytest.TempPathFactory, changes: dict[str, Any], cut: int, junk: bytes
@@ -162,6 +164,7 @@ def test_any_damage_is_refused_or_harmless(
         align(found), pairs(found), first_divergence(found)
 
 
+@PATIENT
 @given(st.dictionaries(st.sampled_from(list(entry(1))), JSON, min_size=1, max_size=3))
 def test_any_entry_is_refused_or_harmless(
     tmp_path_factory: pytest.TempPathFactory, changes: dict[str, Any]

@@ -12,7 +12,7 @@ from ddp_course import ledger
 from ddp_course.errors import NoEvidence
 from ddp_course.ledger import Divergence, Entry, Ledger, Row
 from ddp_course.runs import counted
-from ddp_course.views.style import page, table, text_table
+from ddp_course.views.style import page
 
 if TYPE_CHECKING:
     from ddp_course.runs import Run
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _AROUND = 3  # rows that are shown before and after what matters
 _FEWEST = 3  # rows that are worth folding
 _MARK = "✗"
+_LEFT = "text-align: left"  # unlike numbers
 _MOST_RANKS = 8  # columns, beside those of the ranks that deviate
 _CODE = 48  # characters of a line of code
 
@@ -75,16 +76,26 @@ class Collectives:
         return said
 
     def __str__(self) -> str:
-        return "\n".join([self.message, text_table(*self._cells), *self._notes])
+        head, rows = self._cells
+        widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+        lines = [
+            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+            for line in (head, *rows)
+        ]
+        return "\n".join([self.message, *lines, *self._notes])
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
         head, rows = self._cells
-        body = [[_cell(text) for text in row] for row in rows]
+        top = "".join(f"<th scope='col' style='{_LEFT}'>{escape(text)}</th>" for text in head)
+        body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
+        shown = (
+            f"<table class='ddpc-table'><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
+        )
         notes = "".join(f"<div class='ddpc-quiet'>{escape(note)}</div>" for note in self._notes)
         title = f"<div class='ddpc-title'>{escape(self.message)}</div>"
-        return page(f"<div class='ddpc'>{title}{table(list(map(escape, head)), body)}{notes}</div>")
+        return page(f"<div class='ddpc'>{title}{shown}{notes}</div>")
 
     def _where(self, found: Divergence) -> int:
         return next((i for i, row in enumerate(self.rows) if row == found.row), len(self.rows))
@@ -146,7 +157,7 @@ def _line(row: Row, ranks: Sequence[int], mark: str) -> list[str]:
     what = _what(entry) if row.verdict != "differs" else "not the same"
     if row.verdict != "same":
         what = f"{_MARK} {mark}{what}"
-    return [_number(row), *cells, what, _issued(entry)]
+    return [_number(row), *cells, what, "" if row.verdict == "differs" else _issued(entry)]
 
 
 def _of_rank(row: Row, rank: int) -> str:
@@ -156,7 +167,7 @@ def _of_rank(row: Row, rank: int) -> str:
     if entry is None:
         return f"{_MARK} never"
     if row.verdict == "differs":
-        return f"{_MARK} {_what(entry)}"
+        return f"{_MARK} {_what(entry)} {_issued(entry)}".rstrip()
     # A rank's clock is the machine's, so the ranks of one machine compare.
     return f"+{(entry.t - row.t) * 1e3:.1f} ms"
 
@@ -207,4 +218,5 @@ def _calls(count: int) -> str:
 
 def _cell(text: str) -> str:
     shown = escape(text)
-    return f"<b class='ddpc-failed'>{shown}</b>" if text.startswith(_MARK) else shown
+    shown = f"<b class='ddpc-failed'>{shown}</b>" if text.startswith(_MARK) else shown
+    return f"<td style='{_LEFT}'>{shown}</td>"
