@@ -24,9 +24,12 @@ import atexit
 import collections
 import contextlib
 import ctypes
+import functools
 import gc
+import hashlib
 import importlib.abc
 import importlib.machinery
+import inspect
 import io
 import json
 import linecache
@@ -39,6 +42,7 @@ import sys
 import threading
 import time
 import types
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -52,6 +56,9 @@ _FRAMES_OF_ISSUE = 24  # noted with a send or recv
 _HEARD = signal.SIGTERM, signal.SIGURG
 _ASKED = "DDP_COURSE_SCRIBE"
 _C10D = "torch.distributed.distributed_c10d"
+_DDP = "torch.nn.parallel.distributed"
+_KEEP_NUMBERS = 1 << 16  # of one parameter that go into a digest, evenly spread
+_APART = "post_localSGD_hook", "noop_hook"  # communication hooks whose replicas differ by design
 _DTYPES = {  # c10::toString of a ScalarType -> torch's name
     "Byte": "uint8", "Char": "int8", "Short": "int16", "Int": "int32", "Long": "int64",
     "Half": "float16", "Float": "float32", "Double": "float64", "Bool": "bool",
@@ -89,6 +96,8 @@ class _Scribe:
         self._lock, self._forking = threading.RLock(), threading.local()
         self._noted: collections.deque[dict[str, Any]] = collections.deque(maxlen=2000)
         self._groups: dict[str, list[int]] = {}
+        self._replicas: list[weakref.ref[Any]] = []  # models that were wrapped in DDP
+        self._digests: dict[str, str] = {}
         self._numbers: collections.Counter[tuple[Any, ...]] = collections.Counter()
         self._end: dict[str, Any] = {}  # why, t, stack and exception of an end that began before
         self._own: dict[str, bool] = {}  # whether a file is the learner's
@@ -113,10 +122,11 @@ class _Scribe:
         os.register_at_fork(
             before=self._before_fork, after_in_parent=self._after_fork, after_in_child=self._forget
         )
-        if _C10D in sys.modules:
-            self._watch_torch()
-        else:
-            sys.meta_path.insert(0, _AfterImport(_C10D, self._watch_torch))
+        for name, watch in ((_C10D, self._watch_torch), (_DDP, self._watch_replicas)):
+            if name in sys.modules:
+                watch()
+            else:
+                sys.meta_path.insert(0, _AfterImport(name, watch))
 
     # When to write
 
@@ -218,6 +228,61 @@ class _Scribe:
 
             for name in ("send", "recv", "recv_anysource", "monitored_barrier"):
                 setattr(ProcessGroup, name, self._noting(name, getattr(ProcessGroup, name)))
+        with contextlib.suppress(Exception):
+            c10d, distributed = sys.modules[_C10D], sys.modules["torch.distributed"]
+            destroy = self._before_destroy(c10d.destroy_process_group)
+            for module in (c10d, distributed):
+                module.destroy_process_group = destroy  # type: ignore[attr-defined]
+
+    def _before_destroy(self, destroy: Callable[..., None]) -> Callable[..., None]:
+        """The last moment at which a training's models are surely there, and its groups."""
+
+        @functools.wraps(destroy)
+        def destroy_process_group(*args: Any, **kwargs: Any) -> None:
+            self._digests = self._digests or self._digest_replicas()
+            destroy(*args, **kwargs)
+
+        return destroy_process_group
+
+    def _watch_replicas(self) -> None:
+        """Remember every model that is wrapped in DDP, without keeping it alive."""
+        with contextlib.suppress(Exception):
+            ddp = sys.modules[_DDP].DistributedDataParallel
+
+            def new(cls: type, *args: Any, **kwargs: Any) -> Any:
+                model: Any = object.__new__(cls)
+                self._replicas.append(weakref.ref(model))
+                return model
+
+            new.__signature__ = inspect.signature(ddp.__init__)  # type: ignore[attr-defined]
+            ddp.__new__ = new
+
+    def _digest_replicas(self) -> dict[str, str]:
+        """{a DDP model: a digest of its parameters}, of those that live, on the CPU."""
+        found: dict[str, list[str]] = {}
+        with contextlib.suppress(Exception):
+            for model in filter(None, [reference() for reference in self._replicas]):
+                with contextlib.suppress(Exception):  # one that was not wrapped to the end
+                    name, digest = self._digest_of(model)
+                    found.setdefault(name, []).append(digest)
+        return {name: " ".join(sorted(digests)) for name, digests in found.items() if all(digests)}
+
+    def _digest_of(self, model: Any) -> tuple[str, str]:
+        """Its name, the same on all ranks of its group, and its digest ("": not comparable)."""
+        torch, ignored = sys.modules["torch"], model.parameters_to_ignore
+        hooks = {getattr(hook, "__name__", "") for hook, _ in model._comm_hooks}
+        ranks = sys.modules[_C10D].get_process_group_ranks(model.process_group)
+        where = "" if len(ranks) == self._world_size else f" on ranks {', '.join(map(str, ranks))}"
+        name, digest = f"DDP({type(model.module).__name__}){where}", hashlib.sha256()
+        for key, parameter in model.module.named_parameters():
+            if parameter.requires_grad and key not in ignored:
+                if parameter.device.type != "cpu" or hooks & set(_APART):
+                    return name, ""
+                numbers = parameter.detach().reshape(-1)
+                numbers = numbers[:: max(1, numbers.numel() // _KEEP_NUMBERS)].contiguous()
+                digest.update(f"{key} {tuple(parameter.shape)} {parameter.dtype}".encode())
+                digest.update(numbers.view(torch.uint8).numpy().tobytes())
+        return name, digest.hexdigest()[:16]
 
     def _set_terminate(self) -> None:
         """std::set_terminate: asked before SIGABRT, in the thread that threw, and only by C++."""
@@ -300,6 +365,8 @@ class _Scribe:
         if why != "exit":
             main = sys._current_frames().get(threading.main_thread().ident or 0)
             end["stack"] = self._stack(reversed(_frames_of(main, 10_000)))
+        elif not self._digests:
+            self._digests = self._digest_replicas()
         if why == "terminated" and not self._end:
             self._end = end
         entries, dropped, groups = self._entries()
@@ -313,6 +380,7 @@ class _Scribe:
             "groups": groups,
             "entries": entries,
             "dropped": dropped,
+            "digests": self._digests,
         }
 
     def _entries(self) -> tuple[list[dict[str, Any]], int, dict[str, list[int]]]:
@@ -457,6 +525,7 @@ _PARTS = {  # a function of torch that issued a collective, at any depth -> what
     "_find_common_rank": "whose buffers count, for Join",
     "_sync_module_buffers": "buffers before forward",
     "_check_global_requires_backward_grad_sync": "whether gradients are averaged, for Join",
+    "notify_join_context": "who still has inputs, for Join",
     "_get_num_nonjoined_procs": "how many ranks have inputs left, for Join",
     "all_gather_object": "inside all_gather_object",
     "gather_object": "inside gather_object",
