@@ -325,7 +325,7 @@ def _check_asked(asked: dict[str, Any]) -> None:
 
 def _check_result(result: dict[str, Any]) -> None:
     codes = result.get("exit_codes", {}).values()
-    if not all(code is None or _whole(abs(code), 1 << 30) for code in codes):
+    if not all(_whole(abs(code), 1 << 30) for code in codes):
         raise ValueError("an exit code is none")
     times = result["wall_s"], result.get("began", 0.0)
     if not (all(map(_seconds, times)) and isinstance(result["ended"], str)):
