@@ -534,7 +534,7 @@ def _digests(e: Evidence) -> dict[str, dict[int, str]]:
             number = seen[rank, name] = seen.get((rank, name), 0) + 1
             found.setdefault(f"{name}, check {number}", {})[rank] = value
     for rank, mine in e.ledgers.items():
-        for name, value in (getattr(mine, "digests", None) or {}).items():
+        for name, value in mine.digests.items():
             found.setdefault(name, {})[rank] = value
     return found
 

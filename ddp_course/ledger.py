@@ -108,6 +108,7 @@ class Ledger:
     stack: tuple[Frame, ...] = ()  # of the main thread (of the exception), outermost first
     groups: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # ranks, where known
     world_size: int = 0
+    digests: Mapping[str, str] = field(default_factory=dict)  # of what DDP keeps equal, at the end
 
 
 class Ledgers(dict[int, Ledger]):
@@ -333,6 +334,7 @@ def _ledger(raw: Any) -> Ledger:
         stack=tuple(_frame(one) for one in _list(raw.get("stack", []), _MOST_FRAMES, "stack")),
         groups=_groups(raw.get("groups", {})),
         world_size=_whole(raw.get("world_size", 0), "world_size"),
+        digests=_digests(raw.get("digests", {})),
     )
 
 
@@ -395,6 +397,12 @@ def _groups(raw: Any) -> dict[str, tuple[int, ...]]:
         )
         for name, ranks in raw.items()
     }
+
+
+def _digests(raw: Any) -> dict[str, str]:
+    if not isinstance(raw, dict) or len(raw) > _MOST_ENTRIES:
+        raise ValueError("digests are no table")
+    return {_text(name, "a digest"): _text(value, "a digest") for name, value in raw.items()}
 
 
 def _whole(value: Any, name: str, below: int = _LARGEST, low: int = 0) -> int:

@@ -343,6 +343,55 @@ def test_replicas_are_compared_check_by_check_in_the_last_start() -> None:
     assert explain(evidence([], {}, ranks=2, ended="finished", events=again)).healthy
 
 
+LEARNERS = """
+    import contextlib, inspect
+    import torch
+    import torch.distributed as dist
+    from torch import nn
+    from torch.nn.parallel import DistributedDataParallel as DDP
+
+    def main(through):
+        dist.init_process_group("gloo")
+        rank = dist.get_rank()
+        assert list(inspect.signature(DDP).parameters)[:2] == ["module", "device_ids"]
+        frozen = nn.Linear(4, 4).requires_grad_(False)
+        model = DDP(nn.Sequential(frozen, nn.BatchNorm1d(4), nn.Linear(4, 1)))
+        optimizer = torch.optim.Adam(model.parameters())
+        for step in range(8):  # accumulated: one synchronisation in four steps
+            last = step % 4 == 3
+            with contextlib.nullcontext() if last else model.no_sync():
+                (model if through == "ddp" else model.module)(torch.randn(8, 4)).sum().backward()
+            if last:
+                optimizer.step()
+                optimizer.zero_grad()
+        pair = dist.new_group([0, 1])
+        if rank < 2:  # what only a part of the ranks does
+            dist.all_reduce(torch.ones(1), group=pair)
+        with model.join():
+            for _ in range(2 + rank):
+                model(torch.randn(8, 4)).sum().backward()
+        gathered = [None] * dist.get_world_size()
+        dist.all_gather_object(gathered, "x" * rank)
+        dist.destroy_process_group()
+
+    main("THROUGH")
+"""
+
+
+@pytest.mark.parametrize(("through", "kind"), [("ddp", "healthy"), ("module", "replicas-diverge")])
+def test_a_learners_own_script(tmp_path: Path, through: str, kind: str) -> None:
+    """It knows nothing of the course; nothing fails; the second one trains three models."""
+    job = script(tmp_path, LEARNERS.replace("THROUGH", through), "train.py")
+    run = launch(job, ranks=3, limit_s=120)
+    assert run.ok, str(run)
+    found = diagnose(run)
+    assert found.kind == kind, str(found)
+    if kind != "healthy":
+        assert "the parameters of DDP(Sequential) on ranks 1 and 2 are not those on rank 0" in (
+            found.sentence
+        )
+
+
 def test_torchruns_own_failure_has_no_rank() -> None:
     lines = [Line(1.0, None, "stderr", "ValueError: Unsupported nproc_per_node value: x")]
     e = evidence([], {}, ranks=2, lines=lines)
