@@ -818,6 +818,18 @@ def test_whole_files(
     assert said in str(verdict)
 
 
+def test_a_file_beside_it_can_be_imported_and_hides_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my_helper.py").write_text("def same(number):\n    return number\n")
+    (tmp_path / "random.py").write_text("raise RuntimeError('not this one')\n")
+    text = "import random\nfrom my_helper import same as sum_over_ranks\n"
+    (tmp_path / "ex00_sum_over_ranks.py").write_text(text)
+    monkeypatch.setenv("DDP_COURSE_EXERCISES", str(tmp_path))
+    verdict = check("ex00")
+    assert verdict.results[0].mistake == "own number returned", str(verdict)
+
+
 def test_what_is_no_file_is_not_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DDP_COURSE_EXERCISES", str(tmp_path))
     path = tmp_path / "ex00_sum_over_ranks.py"

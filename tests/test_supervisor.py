@@ -213,3 +213,24 @@ def test_ranks_that_torchrun_has_ended_are_not_the_first() -> None:
 def test_what_a_rank_says_cannot_move_the_cursor() -> None:
     assert plain("a\x1b[2J\x07b\nc\r\x00", 100) == "a[2Jb\nc"
     assert plain(None, 10) == "" and plain(["x"], 3) == "['x"
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "hint"),
+    [
+        (-6, "SIGABRT ended it", "different sizes"),
+        (-9, "SIGKILL ended it", "memory"),
+        (-11, "SIGSEGV ended it", "compiled code"),
+        (3, "it ended with exit code 3", "by `return`"),
+        (-99, "signal 99 ended it", ""),
+        (None, "by os._exit, or a crash", ""),
+    ],
+)
+def test_how_a_rank_ended_is_said_with_what_may_have_done_it(
+    code: int | None, said: str, hint: str
+) -> None:
+    inputs = [{"number": np.zeros(3, np.float32)}] * 2
+    gone = Observation(0, "gone", place=1, t=1.0, error=judge._ending(code))
+    results = judge.assess(EXERCISES["ex00"], Gathered(inputs, [gone, Observation(1, "returned")]))
+    assert results[0].message == f"Rank 0 left without an answer: {said}."
+    assert hint in results[0].hint and bool(hint) is bool(results[0].hint)

@@ -494,6 +494,7 @@ def load(path: Path, function: str) -> Counted:
         raise ImportError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
+    sys.path.append(str(path.parent))  # other files beside it can be imported, and hide nothing
     spec.loader.exec_module(module)
     found = getattr(module, function, None)
     if not callable(found):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
@@ -118,8 +119,21 @@ def _run(
             raise
         run.wait()
     for one in gathered.observations:
-        one.followed = one.state == "gone" and run.exit_codes.get(one.rank) == _TERMINATED
+        if one.state == "gone":
+            code = run.exit_codes.get(one.rank)
+            one.followed, one.error = code == _TERMINATED, _ending(code)
     return gathered, run.folder
+
+
+def _ending(code: int | None) -> str:
+    """How a process ended, in words."""
+    if code is None:
+        return ""
+    if code >= 0:
+        return f"it ended with exit code {code}"
+    with suppress(ValueError):
+        return f"{signal.Signals(-code).name} ended it"
+    return f"signal {-code} ended it"
 
 
 def assess(exercise: Exercise, gathered: Gathered, witnesses: Any = None) -> tuple[Result, ...]:
@@ -157,7 +171,8 @@ def _failed_rank(
         return _all(exercise, "ungradable", message=f"{first.error} (raised by rank {first.rank})")
     said = {
         "raised": f"Rank {first.rank} raised first: {first.error}",
-        "gone": f"Rank {first.rank} left without an answer (os._exit, or a crash).",
+        "gone": f"Rank {first.rank} left without an answer: "
+        f"{first.error or 'by os._exit, or a crash'}.",
         "malformed": f"What rank {first.rank} returned cannot be judged: {first.error}.",
     }[first.state]
     errors = {**exercise.errors, **ERRORS}
@@ -202,7 +217,7 @@ def _did(one: Observation) -> str:
         "loading": "was ready to begin",
         "computing": "is still inside your function",
         "returned": "returned",
-        "gone": "left without an answer",
+        "gone": f"left without an answer{f': {one.error}' * bool(one.error)}",
         "malformed": "answered what cannot be judged",
     }
     return words.get(one.state) or f"raised {one.error.splitlines()[0][:80]}"

@@ -134,6 +134,13 @@ ERRORS = {
     "line back, or look at what you call with too many or too few arguments.",
     "unexpected keyword argument": "You call something with an argument that it does not have. "
     "Look at its name in the documentation.",
+    "SIGABRT": "Gloo ends ranks so when they hand tensors of different sizes or types to the same "
+    "collective. Compare their shapes and dtypes, rank by rank.",
+    "preamble": "The ranks handed tensors of different sizes or types to the same collective. "
+    "Compare their shapes and dtypes, rank by rank.",
+    "SIGKILL": "Something killed it; on a machine that runs out of memory, the system does.",
+    "SIGSEGV": "It crashed in compiled code, not in Python.",
+    "exit code": "Leave your function by `return`: os._exit ends the whole rank.",
     "SystemExit": "Leave your function by `return`: exit ends the whole rank.",
     "is not defined": "A name is used that nothing defines: a letter that differs, or an import "
     "that is missing?",
