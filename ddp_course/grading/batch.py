@@ -157,20 +157,25 @@ class _Batch:
         for one in students:
             waiting.put(one)
         self._count = len(students)
-        workers = [
-            threading.Thread(target=self._work, args=(waiting,), daemon=True)
-            for _ in range(max(1, min(self._workers, len(students))))
-        ]
+        count = max(1, min(self._workers, len(students)))
+        # Not join(): until Python 3.13 an interrupted one takes a living thread for an ended one.
+        ended = threading.Semaphore(0)
+        begun = over = 0
         try:
-            for worker in workers:
-                worker.start()
-            for worker in workers:
-                while worker.is_alive():
-                    worker.join(0.2)
+            for _ in range(count):
+                threading.Thread(target=self._work, args=(waiting, ended), daemon=True).start()
+                begun += 1
+            while over < begun:
+                over += ended.acquire(timeout=0.2)
         finally:
             self._halt()
-            for worker in workers:
-                worker.join(30)
+            while over < begun and ended.acquire(timeout=60):
+                over += 1
+        if isinstance(self._problem, OSError):
+            raise CannotRun(
+                f"Results cannot be written: {self._problem}.",
+                action="make room, then give the same command again: it goes on from here",
+            ) from self._problem
         if self._problem is not None:
             raise self._problem
 
@@ -184,7 +189,13 @@ class _Batch:
             for desk in self._desks:
                 desk.abandon()
 
-    def _work(self, waiting: queue.SimpleQueue[Student]) -> None:
+    def _work(self, waiting: queue.SimpleQueue[Student], ended: threading.Semaphore) -> None:
+        try:
+            self._work_off(waiting)
+        finally:
+            ended.release()
+
+    def _work_off(self, waiting: queue.SimpleQueue[Student]) -> None:
         while not self._stop.is_set():
             try:
                 student = waiting.get_nowait()

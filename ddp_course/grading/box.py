@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import shutil
 import signal
@@ -93,7 +94,7 @@ class Box:
         self._supervisor: Supervisor | None = None
         self._deadline, self._look_at = 0.0, 0.0
         self._codes: Any = {}
-        self._sockets = Path(tempfile.mkdtemp(prefix="ddp-box-"))
+        self._sockets = Path(tempfile.mkdtemp(prefix="ddp-box-", dir=_short(image.parent)))
         try:
             with socket.socket(socket.AF_UNIX) as listener:
                 listener.bind(str(self._sockets / "line"))
@@ -267,6 +268,11 @@ class Box:
         return said or (log[-1] if log else "nothing was said")
 
 
+def _short(folder: Path) -> Path | None:
+    """A folder for sockets, whose paths hold 107 bytes at most; None: the usual one."""
+    return folder if len(os.fsencode(folder)) < 60 else None
+
+
 def _note_lines(gathered: Gathered, stacks: dict[str, str], file: str) -> None:
     """Where a rank was in its file, if its driver could not say so any more."""
     for one in gathered.observations:
@@ -373,7 +379,7 @@ def verdict_of(exercise: Exercise, status: str, message: str) -> Verdict:
 
 def probe(image: Path) -> str:
     """Why a real job of two ranks does not work in a sandbox here, or ""."""
-    with tempfile.TemporaryDirectory(prefix="ddp-probe-") as name:
+    with tempfile.TemporaryDirectory(prefix="ddp-probe-", dir=image.parent) as name:
         exercise = EXERCISES["ex00"]
         (Path(name) / "probe.py").write_text(PROBE)
         with Desk(image, Path(name)) as desk:

@@ -99,7 +99,7 @@ def find(folder: Path | str, students: Sequence[Student]) -> Found:
         elif path.is_dir() or path.suffix.lower() in MOST_BYTES:
             owners = _owners(path.name if path.is_dir() else path.stem, keys)
             if len(owners) == 1:
-                entries.setdefault(owners.pop(), []).append(path)
+                entries.setdefault(next(iter(owners)), []).append(path)
             else:
                 why = "the roster has no such student"
                 if owners:
@@ -110,7 +110,7 @@ def find(folder: Path | str, students: Sequence[Student]) -> Found:
 
 @dataclass
 class _Keys:
-    """What entries may be called, and the ids that are meant: as they are, and as a word in them."""
+    """What entries may be called, and whose they are then: in full, and as a word among others."""
 
     exact: dict[str, set[str]] = field(default_factory=dict)
     folded: dict[str, set[str]] = field(default_factory=dict)
@@ -160,7 +160,7 @@ def _owners(name: str, keys: _Keys) -> set[str]:
 def _as_words(name: str, table: dict[str, set[str]]) -> set[str]:
     """Those whose key is a word, or words, of the name, and not part of a longer key there."""
     places: list[tuple[int, int, str]] = []
-    for key in sorted(table, key=len, reverse=True):
+    for key in sorted((key for key in table if key in name), key=len, reverse=True):
         for found in re.finditer(rf"(?<![^\W_]){re.escape(key)}(?![^\W_])", name):
             if not any(begin <= found.start() and found.end() <= end for begin, end, _ in places):
                 places.append((found.start(), found.end(), key))
