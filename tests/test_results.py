@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import hmac
 import json
 import math
 import os
+import shutil
 import unicodedata
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
@@ -18,11 +22,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddp_course.errors import BadArgument, NoEvidence
-from ddp_course.grading import policy, results
+from ddp_course.grading import policy, results, roster
 from ddp_course.grading.results import Mark, Score
 from ddp_course.grading.roster import Student
 
-BAD_NUMBERS = [math.nan, math.inf, -math.inf, -1, -0.001, True, "3", None]
+BAD_NUMBERS = [10**400, math.nan, math.inf, -math.inf, -1, -0.001, True, "3", None]
 
 
 @pytest.mark.parametrize("bad", [*BAD_NUMBERS, 4.01])
@@ -204,6 +208,60 @@ def test_a_right_looking_forgery_lacks_the_seal(tmp_path: Path) -> None:
     path.write_text(json.dumps({**forged, "seal": seal}))
     with pytest.raises(NoEvidence, match="seal"):
         results.read(tmp_path, "s1", "ex02")
+
+
+JSON = st.recursive(
+    st.sampled_from([None, True, False, 10**400])
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3)
+    ),
+    max_leaves=4,
+)
+
+
+@fuzz
+@given(st.data())
+def test_any_value_in_a_record_is_refused_in_words_even_when_it_is_sealed(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    out = tmp_path_factory.getbasetemp() / "any-value"
+    shutil.rmtree(out, ignore_errors=True)
+    right = record("s1", statuses=["pass", "fail"])
+    results.write(out, right)
+    key = (out / "seal.key").read_bytes()
+    raw = json.loads(results.record_path(out, "s1", "ex02").read_text())
+    del raw["seal"]
+    place = data.draw(st.sampled_from([raw, raw["checks"][0]]))
+    place[data.draw(st.sampled_from(sorted(place)))] = data.draw(JSON)
+    seal = hmac.new(key, b"", hashlib.sha256).hexdigest()
+    with contextlib.suppress(ValueError):  # a forger could not seal NaN
+        seal = results._seal(raw, key)
+    results.record_path(out, "s1", "ex02").write_text(json.dumps({**raw, "seal": seal}))
+    try:
+        found = results.read(out, "s1", "ex02")
+    except NoEvidence as error:
+        assert error.what
+    else:
+        assert found
+        assert 0 <= found.score <= found.points <= found.max_points == right.max_points
+
+
+@fuzz
+@given(st.binary(max_size=200) | JSON.map(lambda value: json.dumps(value).encode()))
+def test_any_file_is_refused_in_words(tmp_path_factory: pytest.TempPathFactory, raw: bytes) -> None:
+    out = tmp_path_factory.getbasetemp() / "any-file"
+    path = results.record_path(out, "s1", "ex02")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(raw)
+    book = results.read_all(out)
+    assert not book.records
+    assert [one.path.name for one in book.refused] == ["ex02.json"]
+    (out / "roster.json").write_bytes(raw)
+    with pytest.raises(NoEvidence, match="damaged"):
+        roster.kept(out)
 
 
 def test_a_sealed_record_counts_only_in_its_own_place(tmp_path: Path) -> None:

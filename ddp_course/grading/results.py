@@ -26,7 +26,6 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
 from decimal import ROUND_HALF_UP, Decimal
-from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
 VERSION = 1
 STATUSES = tuple(SIGNS)
 FREE = ("ungradable", "infra")  # cost no attempt
+LIMIT = 10**12  # of points, and of seconds late
 TEXT_LIMIT = 20_000  # characters of one text in a record
 _FILE_LIMIT = 4 * 2**20
 _TIDY_LIMIT = 120  # characters of a folder's name
@@ -65,10 +65,8 @@ class Score:
             number = getattr(self, name)
             if isinstance(number, bool) or not isinstance(number, int | float):
                 raise BadArgument(f"{name} is {number!r}, not a number.")
-            if not isfinite(number):
-                raise BadArgument(f"{name} is {number!r}, not a finite number.")
-            if number < 0:
-                raise BadArgument(f"{name} is {number!r}, below zero.")
+            if not 0 <= number <= LIMIT:  # NaN is neither
+                raise BadArgument(f"{name} is {number!r:.80}, not a number from 0 to {LIMIT}.")
         if self.points > self.max_points:
             raise BadArgument(f"points are {self.points!r}, above the maximum {self.max_points!r}.")
         if self.penalty > 1:
@@ -155,7 +153,7 @@ class Record:
         expected = Score(self.points, self.max_points, self.penalty).value
         if isinstance(self.score, bool) or self.score != expected:
             raise BadArgument(f"score is {self.score!r} where the points give {expected!r}.")
-        Score(self.late_s, max(self.late_s, 0))  # finite, not negative
+        Score(self.late_s, LIMIT)  # finite, not negative
 
     def _fits_manifest(self) -> None:
         wanted = manifest(self.exercise)
