@@ -744,6 +744,7 @@ def test_a_loop_without_end_is_told_from_waiting(
         ("ex00", "print('x' * (5 << 20))\nreturn number", "fail", "own number returned"),
         ("ex00", "raise RuntimeError('\\x1b[2Jred\\a')", "error", "RuntimeError: [2Jred"),
         ("ex00", "raise ValueError", "error", "Rank"),
+        ("ex00", "while True:\n    print('x' * 10000)", "error", "write without end"),
         (
             "ex00",
             "import threading, time\nthreading.Thread(target=time.sleep, args=[60]).start()\n"

@@ -44,6 +44,8 @@ parser.add_argument("--file", type=str, default="", help="the learner's file")
 parser.add_argument("--function", type=str, default="", help="the function in it")
 parser.add_argument("--exercise", type=str, default="", help="its short name")
 
+MOST_FILE_BYTES = 16 << 20
+
 Function = Callable[..., Any]
 Tensors = dict[str, Array]
 
@@ -502,8 +504,19 @@ def load(path: Path, function: str) -> Counted:
     return Counted(found, path.stem)
 
 
+def limit_files() -> None:
+    """What never stops printing would fill the disk: no file of this rank may grow for ever."""
+    with contextlib.suppress(ImportError, AttributeError, OSError, ValueError):
+        resource = importlib.import_module("resource")  # not on every system
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # an OSError instead
+        _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+        least = MOST_FILE_BYTES if most == resource.RLIM_INFINITY else min(most, MOST_FILE_BYTES)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (least, most))
+
+
 def main() -> None:
     args = parser.parse_args()
+    limit_files()
     place = my_place()
     dist.init_process_group(place.backend, timeout=place.timeout, device_id=place.device_id)
     channel = Channel()

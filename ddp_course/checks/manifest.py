@@ -134,6 +134,7 @@ ERRORS = {
     "line back, or look at what you call with too many or too few arguments.",
     "unexpected keyword argument": "You call something with an argument that it does not have. "
     "Look at its name in the documentation.",
+    "File too large": "Your lines write without end. What ends the loop that they are in?",
     "SIGABRT": "Gloo ends ranks so when they hand tensors of different sizes or types to the same "
     "collective. Compare their shapes and dtypes, rank by rank.",
     "preamble": "The ranks handed tensors of different sizes or types to the same collective. "
