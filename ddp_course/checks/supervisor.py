@@ -128,7 +128,8 @@ class Supervisor:
         """`folder`, if given, must be private to the trusted side and short; `meter` reads the
         bytes that the job's network has carried so far, and raises OSError when it cannot."""
         self._draw, self._meter = draw, meter
-        self._began, self._bytes_before, self._since = False, 0, time.monotonic()
+        self._began, self._since = False, time.monotonic()
+        self._bytes_before: int | None = None
         self._bytes_moved: int | None = None
         self._attempt, self._restarts = 0, restarts
         self._seen = [Observation(rank) for rank in range(ranks)]
@@ -261,7 +262,7 @@ class Supervisor:
             random = np.random.default_rng(int.from_bytes(os.urandom(16)))
             self._inputs = self._draw(random, len(self._seen))
         self._bytes_moved, self._since = None, time.monotonic()
-        self._bytes_before = self._read_meter() or 0
+        self._bytes_before = self._read_meter()
         for rank, mine in enumerate(self._inputs):
             self._seen[rank].state = "computing"
             self._seen[rank].still, self._seen[rank].cpu_s = 0, -1.0
@@ -330,13 +331,15 @@ class Supervisor:
             seen.outputs, seen.calls = message.tensors, _count(message.fields.get("calls"))
             self._answer(seen, "returned", message.fields.get("t"))
             if all(one.state == "returned" for one in self._seen):
-                after = self._read_meter()
-                self._bytes_moved = None if after is None else after - self._bytes_before
+                before, after = self._bytes_before, self._read_meter()
+                if before is not None and after is not None:
+                    self._bytes_moved = after - before
         else:
             raise Malformed(f"event {event!r} from a rank that is {seen.state}")
 
     def _introduce(self, link: _Link, rank: Any, attempt: Any) -> None:
-        if type(attempt) is int and self._attempt < attempt <= self._restarts:
+        later = type(attempt) is int and self._attempt < attempt <= self._restarts
+        if later and self._awaits_restart():
             self._start_over(attempt)
         if attempt != self._attempt:
             raise Malformed(f"a rank of attempt {attempt!r}")
