@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from ddp_course import data, launcher, machine
@@ -19,6 +19,8 @@ from ddp_course.checks import exercises
 from ddp_course.errors import BadArgument, CourseError
 from ddp_course.runs import Run
 
+# On a busy machine nothing is too slow.
+FUZZ = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 ANY_SCALAR = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8),
     st.binary(max_size=4),
@@ -82,7 +84,7 @@ LAUNCH = "ranks", "nodes", "trace", "limit_s", "restarts", "warm", "env", "wait"
 KNOBS = "lr", "steps", "name", "rates", "shuffle", "data", "any", "unknown", "l r", "", "self"
 
 
-@settings(max_examples=400, deadline=None)
+@settings(FUZZ, max_examples=400)
 @given(
     given_=st.dictionaries(st.sampled_from(LAUNCH + KNOBS), ANYTHING, max_size=3),
     named=st.one_of(st.just(None), ANYTHING),
@@ -115,7 +117,7 @@ WORDS = st.one_of(
 )  # fmt: skip
 
 
-@settings(max_examples=400, deadline=None)
+@settings(FUZZ, max_examples=400)
 @given(first=st.sampled_from(["run", "run", "diagnose", "prepare", "doctor", "no"]),
        words=st.lists(WORDS, max_size=6))  # fmt: skip
 @example(first="run", words=["hello_ranks", "--", "--steps"])
@@ -132,7 +134,7 @@ def test_any_words_are_a_request_or_a_mistake(first: str, words: list[str]) -> N
         assert left.code in (0, 2)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(FUZZ, max_examples=200)
 @given(name=ANYTHING)
 @example(name="ex")
 @example(name="EX99")
@@ -145,7 +147,7 @@ def test_the_name_of_an_exercise_is_found_or_refused(name: Any) -> None:
         assert "What to do" in str(error)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(FUZZ, max_examples=100)
 @given(path=ANY_SCALAR)
 def test_a_run_of_anything_else_is_refused(path: Any) -> None:
     with contextlib.suppress(TypeError):

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_runs import ASKED, RESULT
 
@@ -30,6 +30,8 @@ from ddp_course.runs import Record, Run
 from ddp_course.views.attempts import attempts
 from ddp_course.views.timeline import timeline
 
+# On a busy machine nothing is too slow.
+FUZZ = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 PACKAGE = Path(ddp_course.__file__).parent
 
 Make = Callable[[Path], object]
@@ -298,7 +300,7 @@ def changes(draw: st.DrawFn) -> tuple[str, Any]:
     return name, value
 
 
-@settings(max_examples=300, deadline=None)
+@settings(FUZZ, max_examples=300)
 @given(change=changes())
 def test_any_value_in_any_place(
     tmp_path_factory: pytest.TempPathFactory, change: tuple[str, Any]
@@ -310,7 +312,7 @@ def test_any_value_in_any_place(
     use(path)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(FUZZ, max_examples=100)
 @given(data=st.data(), name=st.sampled_from(sorted(WHOLE)))
 def test_a_file_that_is_cut_off_or_has_a_wrong_byte(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, name: str
@@ -326,7 +328,7 @@ def test_a_file_that_is_cut_off_or_has_a_wrong_byte(
     use(path)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(FUZZ, max_examples=200)
 @given(value=JSON, at=st.sampled_from(places(TRACE)))
 def test_a_trace_is_read_or_refused(
     tmp_path_factory: pytest.TempPathFactory, value: Any, at: tuple[Any, ...]
@@ -341,7 +343,7 @@ def test_a_trace_is_read_or_refused(
                 assert rank.hidden_share is None or 0 <= rank.hidden_share <= 1
 
 
-@settings(max_examples=200, deadline=None)
+@settings(FUZZ, max_examples=200)
 @given(header=st.one_of(JSON, st.fixed_dictionaries({"tensors": st.lists(JSON, max_size=2)})),
        tensor=st.fixed_dictionaries({"name": JSON, "dtype": JSON, "shape": JSON}),
        raw=st.binary(max_size=30))  # fmt: skip
