@@ -220,7 +220,7 @@ def _did(one: Observation) -> str:
         "gone": f"left without an answer{f': {one.error}' * bool(one.error)}",
         "malformed": "answered what cannot be judged",
     }
-    return words.get(one.state) or f"raised {one.error.splitlines()[0][:80]}"
+    return words.get(one.state) or f"raised {one.error.partition(chr(10))[0][:80]}"
 
 
 def _late(one: Observation) -> bool:
