@@ -15,7 +15,7 @@ import contextlib
 import itertools
 import math
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -174,13 +174,17 @@ def align(ledgers: Mapping[int, Ledger]) -> list[Row]:
     their rows.
     """
     ledgers = _last_attempt(ledgers)
-    tables: dict[str, dict[int, dict[int, Entry]]] = defaultdict(dict)
+    # With TORCH_DISTRIBUTED_DEBUG=DETAIL two counters share a group: a number may come twice.
+    tables: dict[tuple[str, int], dict[int, dict[int, Entry]]] = defaultdict(dict)
     for rank, ledger in ledgers.items():
+        seen: Counter[tuple[str, int]] = Counter()
         for entry in ledger.entries:
             if entry.p2p is None:
-                tables[entry.group].setdefault(rank, {})[entry.n] = entry
+                key = entry.group, entry.n
+                tables[entry.group, seen[key]].setdefault(rank, {})[entry.n] = entry
+                seen[key] += 1
     rows: list[Row] = []
-    for group, by_rank in tables.items():
+    for (group, _), by_rank in tables.items():
         members = _members(group, ledgers, by_rank)
         for n in sorted({n for entries in by_rank.values() for n in entries}):
             known = [rank for rank in members if _tells(ledgers[rank], by_rank.get(rank, {}), n)]
@@ -290,7 +294,7 @@ def _last_attempt(ledgers: Mapping[int, Ledger]) -> dict[int, Ledger]:
 
 def _members(group: str, ledgers: Mapping[int, Ledger], by_rank: Mapping[int, object]) -> list[int]:
     """The ranks of a group that have a ledger: as a rank tells, else those that used the group."""
-    if group == "0":
+    if group in ("0", ""):  # without a name with TORCH_DISTRIBUTED_DEBUG=DETAIL
         return list(ledgers)
     told = {rank for ledger in ledgers.values() for rank in ledger.groups.get(group, ())}
     return sorted((told | set(by_rank)) & set(ledgers))

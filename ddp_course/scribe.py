@@ -69,6 +69,8 @@ _BYTES = {
     "float32": 4, "int64": 8, "float64": 8, "complex64": 8, "complex128": 16,
 }  # fmt: skip
 
+_NOT_PYTHON = "??", ".so", ".c", ".cc", ".cpp", ".h"
+
 Frame = tuple[str, int, str]  # file, line, function
 _Terminate = ctypes.CFUNCTYPE(None)
 
@@ -369,7 +371,10 @@ class _Scribe:
             self._digests = self._digest_replicas()
         if why == "terminated" and not self._end:
             self._end = end
-        entries, dropped, groups = self._entries()
+        entries: list[dict[str, Any]] = []
+        dropped, groups = 0, {}  # type: int, dict[str, list[int]]
+        with contextlib.suppress(Exception):  # another torch may record otherwise
+            entries, dropped, groups = self._entries()
         return {
             "version": VERSION,
             "rank": self._rank,
@@ -441,7 +446,7 @@ class _Scribe:
 
     def _innermost(self, frames: Sequence[Frame]) -> Frame | None:
         """The first of these frames, innermost first, that is the learner's own code."""
-        return next((frame for frame in frames if self._is_own(frame[0])), None)
+        return next((f for f in frames if f[1] > 0 and self._is_own(f[0])), None)
 
     def _is_own(self, file: str) -> bool:
         if file not in self._own:
@@ -660,6 +665,8 @@ _STDLIB = os.path.dirname(os.path.abspath(os.__file__))
 def _is_own(path: str) -> bool:
     """Whether a file is the learner's: not Python's, not installed, not ours (jobs are theirs)."""
     folders = path.split(os.sep)
+    if path.endswith(_NOT_PYTHON):  # TORCH_FR_CPP_STACK=1 mixes the frames of C++ in
+        return False
     if "site-packages" in folders or "dist-packages" in folders:
         return False
     if _within(path, _HERE):

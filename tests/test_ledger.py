@@ -255,6 +255,15 @@ def test_rows_that_a_rank_has_dropped_say_nothing_of_it(tmp_path: Path) -> None:
     assert {row.verdict for row in rows} == {"same"}
 
 
+def test_a_number_that_comes_twice_is_two_rows(tmp_path: Path) -> None:
+    rows = [entry(3, "all_gather"), entry(3), entry(4)]
+    found = ledgers(tmp_path, rows, rows)
+    assert [row.n for row in align(found)] == [3, 3, 4]
+    assert first_divergence(found) is None
+    found = ledgers(tmp_path, rows, rows[:1])
+    assert [row.verdict for row in align(found)] == ["same", "missing", "missing"]
+
+
 def test_a_send_meets_its_receive(tmp_path: Path) -> None:
     found = ledgers(
         tmp_path,

@@ -408,6 +408,7 @@ def test_a_ledger_that_cannot_be_written_disturbs_nothing(
         ("/home/me/.venv/lib/python3.12/site-packages/torch/nn/modules/module.py", False),
         ("/usr/lib/python3/dist-packages/numpy/core.py", False),
         (json.__file__, False),
+        ("/home/me/libmine.so", False),
         (scribe.__file__, False),
         (str(Path(scribe.__file__).parent / "jobs" / "train_ddp.py"), True),
     ],
