@@ -322,7 +322,11 @@ def standing(e: Evidence) -> tuple[str, ...]:
     for rank, mine in sorted(e.ledgers.items()):
         last = f"; its last collective: {call_text(mine.entries[-1])}" if mine.entries else ""
         code = f" ({exit_text(e.codes[rank])})" if rank in e.codes else ""
-        where = standing_at(e, rank).strip() or "nowhere that was noted"
+        own = own_frame(mine, e)
+        if own is not None and mine.entries and _key(mine.entries[-1]) == (own.file, own.line):
+            told.append(f"rank {rank}{code} was in {call_text(mine.entries[-1])}")
+            continue
+        where = standing_at(e, rank).strip() or "at its end"
         told.append(f"rank {rank}{code} was {where}{last}")
     return tuple(told)
 

@@ -139,6 +139,7 @@ def failure_of(found: Diagnosis, e: Evidence) -> Failure:
         kind=found.kind,
         remedy=found.remedy,
         lesson=found.lesson,
+        table=found.table,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from ddp_course.failures import Observed
 from ddp_course.ledger import Ledger
 from ddp_course.runs import Line, advice_html
 
+_TABLE = "torchrun's own account"
 HEALTHY = frozenset({"healthy", "running"})
 
 
@@ -41,7 +43,8 @@ class Diagnosis:
         parts += [f"WHAT TO DO: {self.remedy}"] if self.remedy else []
         parts += [f"LESSON: {self.lesson}"] if self.lesson else []
         for title, lines in self._folded():
-            parts += ["", f"{title}:", *(f"  {line}" for line in lines)]
+            told = lines if title != _TABLE else _rows(lines)
+            parts += ["", f"{title}:", *(f"  {line}" for line in told)]
         return "\n".join(parts)
 
     def _repr_html_(self) -> str:
@@ -66,7 +69,15 @@ class Diagnosis:
             followed = [f"rank {rank}: {text}" for rank, text in self.consequences.items()]
             yield "what followed", followed
         if self.table:
-            yield "torchrun's own account", self.table.splitlines()
+            yield _TABLE, self.table.splitlines()
+
+
+def _rows(table: list[str]) -> list[str]:
+    """The table's ranks and exit codes, a line for each; the whole of it is in torchrun.log."""
+    told = [re.match(r"\s*(rank|exitcode)\s*: (.*)", line) for line in table]
+    words = [f"{found[1]} {found[2].strip()}" for found in told if found]
+    pairs = [", ".join(words[i : i + 2]) for i in range(0, len(words), 2)]
+    return [*pairs, "the last one is the first that it saw fail"] if pairs else table[:3]
 
 
 @dataclass(frozen=True)

@@ -93,6 +93,7 @@ class Failure:
     kind: str = ""  # as ddp_course.diagnosis names it: "never-arrived", …
     remedy: str = ""
     lesson: str = ""
+    table: str = ""  # torchrun's own account
 
 
 def runs_folder() -> Path:
@@ -323,6 +324,9 @@ def _check_asked(asked: dict[str, Any]) -> None:
         raise ValueError("its record is not in order")
 
 
+_TEXTS = "what", "traceback", "kind", "remedy", "lesson", "table"  # of a failure
+
+
 def _check_result(result: dict[str, Any]) -> None:
     codes = result.get("exit_codes", {}).values()
     if not all(_whole(abs(code), 1 << 30) for code in codes):
@@ -337,7 +341,7 @@ def _check_result(result: dict[str, Any]) -> None:
     ):  # fmt: skip
         raise ValueError("its list of deaths is not in order")
     failure = result.get("failure") or {}
-    told = [failure.get(name, "") for name in ("what", "traceback", "kind", "remedy", "lesson")]
+    told = [failure.get(name, "") for name in _TEXTS]
     for name in ("where", "consequences"):
         told += failure.get(name, {}).values()
     if not all(isinstance(text, str) for text in told):
@@ -731,6 +735,11 @@ def failure_html(failure: Failure) -> str:
         count = len(failure.consequences)
         parts.append(
             f"<details><summary>what followed on {counted(count)}</summary>{told}</details>"
+        )
+    if failure.table:
+        parts.append(
+            "<details><summary>torchrun's own account</summary><pre style='white-space:pre-wrap'>"
+            f"{html.escape(failure.table)}</pre></details>"
         )
     if failure.traceback:
         trace = html.escape(failure.traceback.rstrip())

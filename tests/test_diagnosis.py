@@ -18,7 +18,7 @@ from ddp_course.diagnosis import Diagnosis, Evidence, explain, failure_of
 from ddp_course.failures import Observed
 from ddp_course.launcher import launch
 from ddp_course.ledger import Entry, Frame, Ledger, Pair
-from ddp_course.runs import Line, Run, failure_text
+from ddp_course.runs import Line, Run, failure_html, failure_text
 
 T0 = 1.8e9  # some time of day
 BROKEN = "RuntimeError: [pair.cc:561] Connection closed by peer [127.0.0.1]:1."
@@ -538,6 +538,7 @@ def test_torchruns_table_is_kept_and_folded() -> None:
     e = evidence([], {0: 1}, ranks=1, lines=[*raised(0, "ValueError: boom"), *table])
     found = explain(e)
     assert "train.py FAILED" in found.table and "train.py FAILED" in str(found)
+    assert "train.py FAILED" in failure_html(failure_of(found, e))
     assert "<details><summary>torchrun&#x27;s own account</summary>" in found._repr_html_()
     assert "FIRST FAILURE: rank 0: ValueError: boom" in failure_text(failure_of(found, e))
 
