@@ -744,6 +744,20 @@ def test_a_loop_without_end_is_told_from_waiting(
         ("ex00", "print('x' * (5 << 20))\nreturn number", "fail", "own number returned"),
         ("ex00", "raise RuntimeError('\\x1b[2Jred\\a')", "error", "RuntimeError: [2Jred"),
         ("ex00", "raise ValueError", "error", "Rank"),
+        (
+            "ex00",
+            "class Mute(Exception):\n    def __str__(self):\n        raise ValueError\nraise Mute",
+            "error",
+            "Mute: it has no text",
+        ),
+        (
+            "ex00",
+            "import os\nos.environ.clear()\nos.chdir('/')\nreturn number",
+            "fail",
+            "own number",
+        ),
+        ("ex00", "return number.to('meta')", "error", "NotImplementedError"),
+        ("ex00", "dist.destroy_process_group()\nreturn number", "error", "neither create nor"),
         ("ex00", "while True:\n    print('x' * 10000)", "error", "write without end"),
         (
             "ex00",

@@ -61,6 +61,7 @@ class Channel:
 
     def __init__(self) -> None:
         self.answer: Callable[[], dict[str, Any]] = lambda: {"cpu_s": 0.0}  # to "where"
+        self._who = {"rank": int(os.environ["RANK"]), "attempt": attempt()}
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.connect(os.environ[SOCKET])
         self._lock = threading.Lock()
@@ -68,8 +69,7 @@ class Channel:
         threading.Thread(target=self._listen, name="ddp-course-channel", daemon=True).start()
 
     def send(self, event: str, tensors: Tensors | None = None, **fields: Any) -> None:
-        who = {"rank": int(os.environ["RANK"]), "attempt": attempt()}
-        fields = {"event": event, **who, **fields}
+        fields = {"event": event, **self._who, **fields}
         with self._lock:
             self._socket.sendall(pack(Message(fields, tensors or {})))
 
@@ -531,9 +531,11 @@ def main() -> None:
         whereabouts.function = function
         outputs = DRIVES[args.exercise](function, inputs, place.device)
     except BaseException as error:
-        now = time.monotonic()
-        name, text = type(error).__name__, str(error)
-        channel.send("raised", error=f"{name}: {text}", traceback=_own_frames(error), t=now)
+        now, text = time.monotonic(), "it has no text"
+        with contextlib.suppress(Exception):
+            text = str(error)
+        said = f"{type(error).__name__}: {text}"
+        channel.send("raised", error=said, traceback=_own_frames(error), t=now)
     else:
         channel.send("returned", outputs, calls=function.calls, t=time.monotonic())
     with contextlib.suppress(EOFError):
