@@ -68,7 +68,7 @@ def waiting_for(e: Evidence, rank: int) -> str:
 def _entered_without(e: Evidence, rank: int) -> dict[int, Entry]:
     """The collective in which others were that this rank had not entered: {rank: entry}."""
     if rank in e.ledgers:
-        for row in ledger.align(e.ledgers):
+        for row in e.rows:
             entered = {r: n for r, n in row.entries.items() if n is not None and r != rank}
             if entered and rank in row.entries and row.entries[rank] is None:
                 return entered
@@ -217,7 +217,7 @@ def is_slow(e: Evidence, rank: int, waited: float) -> bool:
 def _lags(e: Evidence, rank: int) -> list[float]:
     """By how much a rank was the last to enter each collective."""
     lags = []
-    for row in ledger.align(e.ledgers):
+    for row in e.rows:
         times = [entry.t for entry in row.entries.values() if entry is not None]
         mine = row.entries.get(rank)
         if mine is not None and len(times) > 1 and mine.t == max(times):

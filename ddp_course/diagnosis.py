@@ -77,7 +77,7 @@ def evidence_of(run: Run) -> Evidence:
         )
         return Evidence(
             ended="running",
-            lines=run.tail(10_000),
+            lines=failures.Lines(run.tail(10_000)),
             events=list(run._record.events),
             ledgers=ledger.read(run.folder),
             began=time.time() - run.elapsed_s,
@@ -88,7 +88,7 @@ def evidence_of(run: Run) -> Evidence:
     told = failure.get("what", "") if failure.get("kind") in ("launcher", "stopped") else ""
     return Evidence(
         ended=run.ended,
-        lines=lines,
+        lines=failures.Lines(lines),
         events=run.events,
         codes=run.exit_codes,
         observed=Observed.of(result.get("observed", {})),
@@ -127,7 +127,7 @@ def failure_of(found: Diagnosis, e: Evidence) -> Failure:
     if raised and rank is not None and code not in (0, -signal.SIGKILL):
         traceback = failures.traceback_of(e.lines, rank)
     elif raised and rank is None:
-        traceback = "\n".join([text for text in e.agent() if text.strip()][-20:])
+        traceback = "\n".join([text for text in e.agent if text.strip()][-20:])
     where = failures.places(e.lines, e.observed, e.ranks, e.script) if e.ended == "time-out" else {}
     return Failure(
         rank=first,
@@ -296,7 +296,7 @@ def _at_start(e: Evidence) -> Diagnosis | None:
     for rank in failed:
         if found := _STORE.search(_message(e, rank)):
             return _not_in_store(e, int(found["rank"]), float(found["ms"]) / 1000, failed)
-    for texts in ([e.stderr(rank) for rank in failed], e.agent()):
+    for texts in ([e.stderr(rank) for rank in failed], e.agent):
         found_symptom = symptoms.find(texts)
         if found_symptom and found_symptom[0].kind in _START_KINDS:
             symptom, means = found_symptom
@@ -457,7 +457,7 @@ def _by_message(e: Evidence) -> Diagnosis | None:
                     symptom.lesson,
                     rank,
                 )
-        if not failed and (found := symptoms.find(e.agent(), echoes=echoes)):
+        if not failed and (found := symptoms.find(e.agent, echoes=echoes)):
             symptom, means = found
             return Diagnosis(
                 symptom.kind, f"torchrun: {means}{_unverified(symptom)}",
@@ -471,7 +471,7 @@ def _unknown(e: Evidence) -> Diagnosis:
         return Diagnosis("stopped", "stopped by you")
     rank = failures.first_rank(e.lines, e.observed, e.codes)
     if rank is None:
-        said = [text for text in e.agent() if text.strip()]
+        said = [text for text in e.agent if text.strip()]
         return Diagnosis("torchrun", failures.agent_said(said))
     said_last = failures.last_words(e.lines, rank)
     waited = re.search(r"Timed out waiting (\d+)ms", said_last)
@@ -558,7 +558,7 @@ def _with_consequences(found: Diagnosis, e: Evidence) -> Diagnosis:
     if e.ended == "time-out":
         followed = {}  # the launcher ended them; where they were is told instead
     followed = {rank: without_folders(text) for rank, text in followed.items()}
-    table = failures.table_of(e.agent())
+    table = failures.table_of(e.agent)
     first = _first_fault(e, found)
     return replace(found, consequences=followed, table=table, evidence=(*found.evidence, *first))
 

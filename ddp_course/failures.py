@@ -12,6 +12,7 @@ import re
 import signal
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -145,15 +146,25 @@ def _table(lines: Sequence[Line]) -> list[tuple[int, int]]:
     return [(int(rank), int(code)) for rank, code in _TABLE_ROW.findall(text)]
 
 
+class Lines(list[Line]):
+    """A run's lines, sorted once by rank: a job of many ranks may have printed millions."""
+
+    @cached_property
+    def stderr(self) -> dict[int, list[Line]]:
+        """{rank: what it wrote to stderr}, without torch's prefix."""
+        found: dict[int, list[Line]] = {}
+        for line in self:
+            if line.rank is not None and line.stream == "stderr":
+                text = _PREFIX.sub("", line.text, count=1)
+                found.setdefault(line.rank, []).append(replace(line, text=text))
+        return found
+
+
 def stderr_of(lines: Sequence[Line], rank: int) -> list[Line]:
     """What a rank wrote to stderr in its last start, without torch's prefix."""
-    mine = [line for line in lines if line.rank == rank and line.stream == "stderr"]
+    mine = (lines if isinstance(lines, Lines) else Lines(lines)).stderr.get(rank, [])
     last = max((line.attempt for line in mine), default=0)
-    return [
-        replace(line, text=_PREFIX.sub("", line.text, count=1))
-        for line in mine
-        if line.attempt == last
-    ]
+    return [line for line in mine if line.attempt == last]
 
 
 def _first_traceback_s(lines: Sequence[Line], rank: int) -> float:

@@ -7,13 +7,14 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ddp_course import failures
-from ddp_course.failures import Observed
-from ddp_course.ledger import Ledger
-from ddp_course.runs import Line, advice_html
+from ddp_course import failures, ledger
+from ddp_course.failures import Lines, Observed
+from ddp_course.ledger import Ledger, Row
+from ddp_course.runs import advice_html
 
 _TABLE = "torchrun's own account"
 HEALTHY = frozenset({"healthy", "running"})
@@ -88,7 +89,7 @@ class Evidence:
     ended: str  # "finished", "failed", "time-out", "stopped" or "running"
     script: Path = Path("job.py")
     limit_s: float = 0.0
-    lines: Sequence[Line] = ()
+    lines: Lines = field(default_factory=Lines)
     events: Sequence[Mapping[str, Any]] = ()
     codes: Mapping[int, int] = field(default_factory=dict)
     observed: Observed = field(default_factory=Observed)
@@ -99,10 +100,16 @@ class Evidence:
     attempts: int = 1
     told: str = ""  # what the launcher itself has to say
 
+    @cached_property
+    def rows(self) -> list[Row]:
+        """The ranks' collectives, aligned."""
+        return ledger.align(self.ledgers)
+
     def stderr(self, rank: int) -> str:
         """A rank's own words, of its last start."""
         return "\n".join(line.text for line in failures.stderr_of(self.lines, rank))
 
+    @cached_property
     def agent(self) -> list[str]:
         """torchrun's own lines."""
         return [line.text for line in self.lines if line.rank is None]

@@ -488,7 +488,7 @@ class _Launch:
                 ended=ended,
                 script=plan.script,
                 limit_s=plan.limit_s,
-                lines=lines,
+                lines=failures.Lines(lines),
                 events=run._record.events,
                 codes=codes,
                 observed=self._observed,
@@ -511,7 +511,7 @@ class _Launch:
             "began": began,
         }
         try:
-            (run.folder / "result.json").write_text(json.dumps(result, indent=1) + "\n")
+            untrusted.write(run.folder / "result.json", json.dumps(result, indent=1) + "\n")
         except OSError as problem:
             print(f"ddp_course: {runs.no_room(run.folder, problem)}", file=sys.stderr)
             if failure is not None:

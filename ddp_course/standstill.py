@@ -115,7 +115,7 @@ def _circle(peers: Mapping[int, int | None]) -> list[int]:
 
 def standstill(e: Evidence) -> Diagnosis | None:
     """The first collective that some ranks entered and others did not, or not alike."""
-    rows = [row for row in ledger.align(e.ledgers) if row.verdict != "same"]
+    rows = [row for row in e.rows if row.verdict != "same"]
     rows = [row for row in rows if any(row.entries.values())]
     if not rows:
         return _waits_for_message(e)

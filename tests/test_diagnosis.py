@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from launching import PATIENCE_S, script, until
 
 from ddp_course import diagnose, symptoms
 from ddp_course.diagnosis import Diagnosis, Evidence, explain, failure_of
-from ddp_course.failures import Observed
+from ddp_course.failures import Lines, Observed
 from ddp_course.launcher import launch
 from ddp_course.ledger import Entry, Frame, Ledger, Pair
 from ddp_course.runs import Line, Run, failure_html, failure_text
@@ -234,7 +235,7 @@ def evidence(ledgers: list[Ledger], codes: dict[int, int], **more: Any) -> Evide
         "ranks": len(ledgers), "ended": "failed", "codes": codes, "began": T0,
         "script": Path("/home/me/train.py"), "ledgers": {one.rank: one for one in ledgers},
     } | more  # fmt: skip
-    return Evidence(**given)
+    return Evidence(**given | {"lines": Lines(given.get("lines", ()))})
 
 
 def absent_rank(stack: tuple[Frame, ...], waited: float = 10.0, **more: Any) -> Evidence:
@@ -497,7 +498,7 @@ def test_a_note_is_no_reason(note: str) -> None:
 def test_better_evidence_overrules_a_message() -> None:
     said = raised(0, "RuntimeError: [Rank 0]: Ranks 2 failed to pass monitoredBarrier in 3000 ms")
     e = absent_rank((at(12, "lock.acquire()"),))
-    assert explain(Evidence(**{**vars(e), "lines": said})).rank == 1
+    assert explain(replace(e, lines=Lines(said))).rank == 1
 
 
 def test_every_lesson_that_is_named_has_its_section() -> None:
