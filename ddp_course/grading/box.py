@@ -330,14 +330,12 @@ class Desk:
                 continue
             if self._abandoned:
                 raise Abandoned
-            results = judge.assess(exercise, gathered)
-            results = heed(exercise, results, {"traffic": traffic(exercise, gathered)})
-            verdict = _verdict(exercise, results)
+            verdict = _judged(exercise, gathered)
             if verdict.status not in ("pass", "fail") or not self._open().is_clean():
                 self.close()
             if verdict.status != "infra":
                 return verdict
-            problem = results[0].message
+            problem = verdict.results[0].message
             failures += 1
             self.close()
         return verdict_of(exercise, "infra", problem)
@@ -357,13 +355,24 @@ class Desk:
             old.close()
 
     def _open(self) -> Box:
-        if self._box is None:
+        if self._box is None and not self._abandoned:
             new = Box(self._image, self._submission, self._limits, hidden=self._hidden)
             with self._lock:
                 self._box = new
-        if self._abandoned:
+        if self._abandoned or self._box is None:
             raise Abandoned
         return self._box
+
+
+def _judged(exercise: Exercise, gathered: Gathered) -> Verdict:
+    """The verdict on a job's evidence. Evidence that breaks our own code is no result either."""
+    try:
+        found = judge.assess(exercise, gathered)
+        found = heed(exercise, found, {"traffic": traffic(exercise, gathered)})
+    except Exception as error:
+        said = f"The evidence could not be judged: {type(error).__name__}: {error}"
+        return verdict_of(exercise, "infra", said)
+    return _verdict(exercise, found)
 
 
 def verdict_of(exercise: Exercise, status: str, message: str) -> Verdict:
