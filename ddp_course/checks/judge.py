@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ddp_course import untrusted
 from ddp_course.checks import live, record
 from ddp_course.checks.evidence import Array
 from ddp_course.checks.exercises import EXERCISES as EXERCISES
@@ -44,6 +45,7 @@ _LIMIT_S = (
 # What outputs that no honest rank sends may raise where they are looked at; then they are nothing
 # that is known.
 _UNFIT = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+_STOP_S = 20.0  # for everything to end after an interrupt; another interrupt waits no longer
 _LEAVE_S = 5.0  # for the ranks to leave when all have answered; a thread of the learner's may stay
 
 # What a rank says when another one has gone or does not answer.
@@ -75,7 +77,7 @@ def judge(name: str, *, tell: Callable[[list[Observation]], None] | None = None)
             break
     verdict = _verdict(exercise, path, results, folder)
     with suppress(OSError):
-        (folder / "verdict.json").write_text(json.dumps(verdict.as_dict(), indent=1) + "\n")
+        untrusted.write(folder / "verdict.json", json.dumps(verdict.as_dict(), indent=1) + "\n")
     return verdict
 
 
@@ -115,7 +117,7 @@ def _run(
                 run.stop()
         except BaseException:
             run.stop()
-            run._finished.wait(_LEAVE_S)
+            run._finished.wait(_STOP_S)
             raise
         run.wait()
     for one in gathered.observations:
