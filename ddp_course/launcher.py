@@ -26,7 +26,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ddp_course import catalogue, diagnosis, failures, guard, ledger, runs
+from ddp_course import catalogue, diagnosis, failures, guard, ledger, runs, untrusted
 from ddp_course import warm as warm_start
 from ddp_course.errors import BadArgument, CannotRun, CourseError
 from ddp_course.runs import Control, Run

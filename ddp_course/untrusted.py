@@ -1,8 +1,8 @@
-"""Files that a rank may have written, hence data from anyone: opened without waiting, read in part.
+"""Files in a folder that a rank writes to, hence data from anyone: never waited for, read in part.
 
-A rank can leave anything under any name: a named pipe that nobody writes to, a link to a device,
-gigabytes, JSON nested ten thousand deep. What comes from here is plain values or an error; nothing
-is unpickled or executed.
+A rank can leave anything under any name: a named pipe that nobody reads or writes, a link to a
+device or to a file of yours, gigabytes, JSON nested ten thousand deep. What comes from here is
+plain values or an error; nothing is unpickled or executed. What we write there goes nowhere else.
 """
 
 from __future__ import annotations
@@ -44,3 +44,24 @@ def parse_json(text: str | bytes) -> Any:
         return json.loads(text)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+
+
+def write(path: Path, text: str) -> None:
+    """Write a whole file in the place of whatever has this name. Raises OSError."""
+    draft = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
+    try:
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "w") as file:
+            file.write(text)
+        os.replace(draft, path)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+def append(path: Path, text: str) -> None:
+    """Append to a regular file of exactly this name. Raises OSError if it is something else."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+    with open(os.open(path, flags, 0o644), "w") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "Not a regular file", str(path))
+        file.write(text)

@@ -19,10 +19,11 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from launching import script
 from test_runs import ASKED, RESULT
 
 import ddp_course
-from ddp_course import traces, untrusted
+from ddp_course import launch, traces, untrusted
 from ddp_course.checks.evidence import Malformed, split, unpack
 from ddp_course.diagnosis import diagnose
 from ddp_course.errors import CourseError, NoEvidence
@@ -82,6 +83,46 @@ def test_a_file_beyond_the_limit_is_refused_before_it_is_read(tmp_path: Path) ->
 def test_what_is_no_json_is_a_value_error(text: str | bytes) -> None:
     with pytest.raises(ValueError):
         untrusted.parse_json(text)
+
+
+@pytest.mark.parametrize("kind", OTHER_THINGS)
+def test_what_is_written_goes_nowhere_else(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "file"
+    OTHER_THINGS[kind](path)
+    with pytest.raises(OSError):
+        untrusted.append(path, "x")
+    if kind == "a folder":
+        with pytest.raises(OSError):
+            untrusted.write(path, "x")
+    else:
+        untrusted.write(path, "x")
+        untrusted.append(path, "y")
+        assert untrusted.read_bytes(path, 9) == b"xy"
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_a_rank_cannot_lead_our_own_writing_astray(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.txt"
+    mine.write_text("untouched")
+    job = script(
+        tmp_path,
+        f"""
+        import os, time
+        from pathlib import Path
+        folder = Path(os.environ["DDP_COURSE_RUN"])
+        os.mkfifo(folder / "lines.jsonl")
+        (folder / "result.json").symlink_to({str(mine)!r})
+        os.mkfifo(folder / "events-1.jsonl")
+        (folder / "torchrun.log").unlink()
+        os.mkfifo(folder / "torchrun.log")
+        print("done", flush=True)
+        """,
+    )
+    run = launch(job, ranks=1, limit_s=240)
+    assert run.ok, run
+    assert mine.read_text() == "untouched"
+    assert run.lines_of(0, "stdout") == ["done"]
+    assert Run.open(run.folder).lines_of(0, "stdout") == ["done"]
 
 
 # The package as a whole
