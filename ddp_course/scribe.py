@@ -98,6 +98,7 @@ class _Scribe:
         self._lock, self._forking = threading.RLock(), threading.local()
         self._noted: collections.deque[dict[str, Any]] = collections.deque(maxlen=2000)
         self._groups: dict[str, list[int]] = {}
+        self._forwards: collections.deque[tuple[float, int]] = collections.deque(maxlen=2000)
         self._replicas: list[weakref.ref[Any]] = []  # models that were wrapped in DDP
         self._digests: dict[str, str] = {}
         self._numbers: collections.Counter[tuple[Any, ...]] = collections.Counter()
@@ -226,10 +227,13 @@ class _Scribe:
         with contextlib.suppress(Exception):
             self._set_terminate()
         with contextlib.suppress(Exception):
-            from torch._C._distributed_c10d import ProcessGroup
+            from torch._C._distributed_c10d import ProcessGroup, Reducer
 
             for name in ("send", "recv", "recv_anysource", "monitored_barrier"):
                 setattr(ProcessGroup, name, self._noting(name, getattr(ProcessGroup, name)))
+            # DDP calls it at the end of a forward.
+            noting: Any = _NotingLookups(Reducer.prepare_for_backward, self._forwards)
+            Reducer.prepare_for_backward = noting  # type: ignore[method-assign]
         with contextlib.suppress(Exception):
             c10d, distributed = sys.modules[_C10D], sys.modules["torch.distributed"]
             destroy = self._before_destroy(c10d.destroy_process_group)
@@ -398,7 +402,7 @@ class _Scribe:
             [*map(self._collective, recorded), *self._pairs(recorded)],
             key=lambda entry: float(entry["t"]),
         )
-        parts = Parts(whole=lost == 0)
+        parts = Parts(list(self._forwards))
         for entry in merged:
             entry["part"] = parts.of(entry, entry["frames"])
         _number(merged)
@@ -466,64 +470,69 @@ class _Scribe:
         return [line for line in told if line is not None][-_KEEP_FRAMES:]
 
 
+class _NotingLookups:
+    """A method that notes when it is looked up, and stays out of the tracebacks of its calls."""
+
+    def __init__(self, method: Any, notes: collections.deque[tuple[float, int]]) -> None:
+        self._method, self._notes = method, notes
+
+    def __get__(self, owner: Any, kind: Any = None) -> Any:
+        if owner is not None:
+            self._notes.append((time.time(), id(owner)))
+        return self._method.__get__(owner, kind)
+
+
 class Parts:
     """What an entry is inside DDP, from the frames that issued it; None where that is not sure.
 
     The order of a step's collectives is that of DDP's reducer (torch/csrc/distributed/c10d/
     reducer.cpp): one all_reduce for each bucket, in order; after the first backward the buckets are
-    rebuilt and two broadcasts tell their indices and their number.
+    rebuilt, and two broadcasts tell how.
+
+    forwards  when each forward of a model had ended, and whose it was: a backward starts anew
     """
 
-    def __init__(self, *, whole: bool) -> None:
-        self._whole = whole  # nothing was dropped before the first entry
-        self._models: collections.Counter[str] = collections.Counter()
-        self._buckets: dict[str, int] = {}  # per backward, once it is known
-        self._next: collections.Counter[str] = collections.Counter()
-        self._told: collections.Counter[str] = collections.Counter()  # broadcasts of a rebuild
+    def __init__(self, forwards: Sequence[tuple[float, int]]) -> None:
+        self._forwards = collections.deque(forwards)
+        self._one_model = len({reducer for _, reducer in forwards}) == 1
+        self._next: int | None = None  # bucket, since the last forward; None before the first one
+        self._joined: collections.Counter[str] = collections.Counter()
 
     def of(self, entry: Mapping[str, Any], frames: Sequence[Frame]) -> str | None:
         group, names = str(entry["group"]), [function for _, _, function in frames]
         inside = {function for file, _, function in frames if "torch" in file}
         if not names:
             return None
+        if names[0] == "_match_all_reduce_for_bwd_pass":  # by a rank that has no inputs left
+            self._joined[group] += 1
+            return f"gradient bucket {self._joined[group] - 1}"
+        self._joined[group] = 0
         if names[0] == "_verify_param_shape_across_processes":
-            self._models[group] += entry["op"] == "all_gather"
-            self._next[group] = 0
-            self._buckets.pop(group, None)
             return "parameter check at construction"
         if "_sync_params_and_buffers" in inside:
             return "weights after Join" if "_sync_final_model" in inside else (
                 "weights at construction" if _in_ddp(frames) else None
             )  # fmt: skip
         if names[0] in ("_pre_forward", "_rebuild_buckets") and entry["op"] == "broadcast":
-            return self._rebuild(group, entry)
+            return "bucket rebuild"
         for function, part in _PARTS.items():
             if function in inside:
                 return part
         if names[0] == "_engine_run_backward" and entry["op"] == "all_reduce":
-            if entry["dtypes"] == ["int32"]:
-                self._next[group] = 0
-                return "map of unused parameters"
-            return self._bucket(group)
-        # What Join does for a rank without inputs; what DDP's own hooks do, once for each bucket.
-        if names[0] == "_match_all_reduce_for_bwd_pass" or "_allreduce_fut" in inside:
-            return self._bucket(group)
+            unused = entry["dtypes"] == ["int32"]
+            return "map of unused parameters" if unused else self._bucket(entry["t"])
+        if "_allreduce_fut" in inside:  # DDP's own communication hooks, once for each bucket
+            return self._bucket(entry["t"])
         return None
 
-    def _rebuild(self, group: str, entry: Mapping[str, Any]) -> str:
-        self._told[group] += 1
-        if self._told[group] % 2 == 0:
-            self._buckets[group] = int(entry["sizes"][0][0])
-        self._next[group] = 0
-        return "bucket rebuild"
-
-    def _bucket(self, group: str) -> str:
-        number = self._next[group]
-        self._next[group] += 1
-        if group in self._buckets:
-            number %= self._buckets[group]
-        sure = self._whole and self._models[group] == 1 and sum(self._models.values()) == 1
-        return f"gradient bucket {number}" if sure else "gradient bucket"
+    def _bucket(self, t: float) -> str:
+        while self._forwards and self._forwards[0][0] <= t:
+            self._forwards.popleft()
+            self._next = 0
+        if self._next is None or not self._one_model:
+            return "gradient bucket"
+        self._next += 1
+        return f"gradient bucket {self._next - 1}"
 
 
 _PARTS = {  # a function of torch that issued a collective, at any depth -> what it was for

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from launching import script, until
@@ -367,6 +368,37 @@ def test_what_is_not_a_rank_of_ours_is_left_alone(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("RANK", "0")
     monkeypatch.delenv("DDP_COURSE_SCRIBE")
     scribe.begin()  # a job in a shell
+
+
+TORCH = "/venv/site-packages/torch/"
+BACKWARD = [(f"{TORCH}autograd/graph.py", 9, "_engine_run_backward"), ("/train.py", 5, "main")]
+
+
+def _bucket(t: float, dtype: str = "float32") -> dict[str, Any]:
+    return {"group": "0", "op": "all_reduce", "dtypes": [dtype], "t": t}
+
+
+def test_buckets_are_numbered_from_each_forward_on() -> None:
+    parts = scribe.Parts([(1.0, 7), (2.0, 7), (3.0, 7)])
+    told = [parts.of(_bucket(t), BACKWARD) for t in (0.5, 1.5, 1.6, 3.5, 3.6)]
+    assert told == ["gradient bucket", *[f"gradient bucket {n}" for n in (0, 1, 0, 1)]]
+    assert parts.of(_bucket(3.7, "int32"), BACKWARD) == "map of unused parameters"
+
+
+def test_buckets_of_two_models_have_no_numbers() -> None:
+    parts = scribe.Parts([(1.0, 7), (2.0, 8)])
+    assert parts.of(_bucket(2.5), BACKWARD) == "gradient bucket"
+
+
+def test_buckets_of_a_rank_that_has_joined() -> None:
+    joined = [(f"{TORCH}nn/parallel/distributed.py", 9, "_match_all_reduce_for_bwd_pass")]
+    notice = [(f"{TORCH}distributed/algorithms/join.py", 9, "_get_num_nonjoined_procs")]
+    parts = scribe.Parts([(1.0, 7)])
+    told = [parts.of(_bucket(2.0), frames) for frames in (joined, joined, notice, joined)]
+    assert told == [
+        "gradient bucket 0", "gradient bucket 1", "how many ranks have inputs left, for Join",
+        "gradient bucket 0",
+    ]  # fmt: skip
 
 
 def test_a_record_of_nccl(tmp_path: Path) -> None:
