@@ -240,13 +240,16 @@ def interrupt(run: Any) -> None:
 
 
 def strike(run: Any, whom: Callable[[], list[psutil.Process]], number: int) -> None:
-    """Signal one kind of process below us, as soon as there is one."""
+    """Signal one kind of process below us until the run ends.
+
+    Once may not do: a launch that loses its host before it was taken is begun again.
+    """
     deadline = time.monotonic() + PATIENCE_S
-    while not (found := whom()) and not run.done and time.monotonic() < deadline:
-        time.sleep(0.005)
-    for process in found:
-        with contextlib.suppress(psutil.Error):
-            process.send_signal(number)
+    while not run.done and time.monotonic() < deadline:
+        for process in (found := whom()):
+            with contextlib.suppress(psutil.Error):
+                process.send_signal(number)
+        run._finished.wait(10 if found else 0.005)
 
 
 def below() -> list[psutil.Process]:
