@@ -280,6 +280,8 @@ def test_every_kind_of_mistake_has_its_hints(exercise: str, place: Path) -> None
     for mistake in one.mistakes:
         record.note(verdict(exercise, mistake=mistake.name))
         assert mistake.hint in str(hint(exercise))
+        question = mistake.question or one.tiers.question
+        assert question.endswith("?") and question in str(hint(exercise, more=True))
     record.note(verdict(exercise, status="timeout", mistake="not every rank makes the same calls"))
     assert one.hang_hint in str(hint(exercise))
     assert all([one.tiers.question, one.tiers.api, one.tiers.skeleton, files.answer_lines(one)])

@@ -128,6 +128,7 @@ EXERCISE = Exercise(
             "This is the mean over ranks. The sum was asked for: leave out the division (or "
             "ReduceOp.AVG; all_reduce sums by default).",
             _mean,
+            question="Which of your lines divides, and was that asked for?",
         ),
         Mistake(
             "rank 0's number everywhere",
@@ -146,6 +147,8 @@ EXERCISE = Exercise(
             "all_reduce works in place, so the caller's tensor now holds the sum. Work on a copy: "
             "number.clone().",
             _argument_changed,
+            question="Who still needs the tensor that was passed in, and what does an in-place "
+            "operation do to it?",
         ),
     ),
     errors={

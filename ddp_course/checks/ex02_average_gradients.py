@@ -143,6 +143,7 @@ EXERCISE = Exercise(
             "The weights changed. Average parameter.grad, not the parameter: the optimizer turns "
             "equal gradients into equal weights by itself.",
             _weights_changed,
+            question="Which line writes into a parameter itself, and whose work is that?",
         ),
         Mistake(
             "sum instead of mean",
@@ -154,12 +155,15 @@ EXERCISE = Exercise(
             "divided by 2",
             "You divided by 2, but there are 3 ranks here. Ask: dist.get_world_size().",
             _divided_by_two,
+            question="What would your line do with four ranks?",
         ),
         Mistake(
             "divided twice",
             "Divided by the world size twice. ReduceOp.AVG divides already, and so does a division "
             "before all_reduce.",
             _divided_twice,
+            question="How often is each gradient divided, counting what the collective does by "
+            "itself?",
         ),
         Mistake(
             "divided but not reduced",
@@ -190,6 +194,7 @@ EXERCISE = Exercise(
             "Some gradients are averaged and others are not. Does your loop reach every parameter, "
             "or does it return after the first?",
             _some_parameters_only,
+            question="When your function returns, which parameters has its loop seen?",
         ),
     ),
     errors={

@@ -135,6 +135,7 @@ EXERCISE = Exercise(
             "Too small by the world size: DDP divides the sum over ranks by it, and you have "
             "divided by all samples already. Multiply by dist.get_world_size().",
             _is(lambda rank, counts: 1 / sum(counts)),
+            question="DDP divides by something after you have returned. By what?",
         ),
         Mistake(
             "sum instead of mean",
@@ -159,12 +160,14 @@ EXERCISE = Exercise(
             "You took every rank to have as many samples as rank 0: broadcast copies one rank's "
             "number, all_reduce adds them all up.",
             _is(lambda rank, counts: 1 / counts[0]),
+            question="Which collective copies one rank's number, and which adds up all of them?",
         ),
         Mistake(
             "mean of no samples",
             "Right as long as every rank has samples. The mean of none is 0 / 0, not a number, and "
             "no later factor repairs it. The sum of none is 0: start from losses.sum().",
             _not_a_number,
+            question="What are the sum and the mean of an empty tensor?",
         ),
     ),
     errors={

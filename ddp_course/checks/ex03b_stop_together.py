@@ -140,6 +140,8 @@ EXERCISE = Exercise(
             "Your ranks stop whatever they wish. bool(tensor) is True for any number but 0: what "
             "does your tensor hold when nobody wants to stop?",
             _all_follow(lambda wishes: np.ones(wishes.shape[1])),
+            question="What does your tensor hold when nobody wants to stop, and what does bool() "
+            "make of that?",
         ),
     ),
     errors={

@@ -207,6 +207,7 @@ EXERCISE = Exercise(
             "One batch was trained twice: the checkpoint says `step`, but when it is written that "
             "step is done. Save the number of the next one, step + 1.",
             _one_twice,
+            question="When the file is written, how many steps are done?",
         ),
         Mistake(
             "the rest left out",
@@ -225,6 +226,7 @@ EXERCISE = Exercise(
             "The weights were loaded, but the momentum began at zero. Save optimizer.state_dict() "
             "too, and load it.",
             _no_optimizer,
+            question="Which part of the training remembers earlier gradients?",
         ),
         Mistake(
             "random state forgotten",
@@ -237,12 +239,14 @@ EXERCISE = Exercise(
             "Every rank went on with rank 0's random numbers. random_states() is a list with one "
             "state for each rank: take that of dist.get_rank().",
             _rank_0_random,
+            question="random_states() gives one state for each rank. Which one is this rank's?",
         ),
         Mistake(
             "random state of the step before",
             "The numbers of the last step were drawn once more: the states were taken before the "
             "step. Take them after it, as everything else.",
             _random_too_early,
+            question="Does your step draw random numbers before or after you take the states?",
         ),
     ),
     errors={

@@ -200,12 +200,15 @@ EXERCISE = Exercise(
             "Every gradient is half of what it should be. Nothing is to be divided by the number "
             "of ranks: there is one batch here, and each sample goes through both ranks.",
             _halved,
+            question="Is anything in this exercise the same on both ranks, so that one could "
+            "average it?",
         ),
         Mistake(
             "only the last micro-batch counts",
             "The second micro-batch replaced the gradients of the first. backward() adds to .grad "
             "by itself: do not set it, and do not zero it in here.",
             _last_one_only,
+            question="What does backward() do with a .grad that is there already?",
         ),
     ),
     errors={

@@ -162,6 +162,7 @@ EXERCISE = Exercise(
             "The optimizer began anew after each restart. Its momentum is the memory of earlier "
             "gradients: save and load optimizer.state_dict() too.",
             _optimizer_forgotten,
+            question="Which part of the training remembers earlier gradients?",
         ),
         Mistake(
             "step number forgotten",
@@ -174,6 +175,7 @@ EXERCISE = Exercise(
             "One batch had its step again after each restart. The number saved after step i (from "
             "0) is that of the steps done: i + 1.",
             _step_repeated,
+            question="After step 0, how many steps are done?",
         ),
         Mistake(
             "model forgotten",
@@ -186,6 +188,7 @@ EXERCISE = Exercise(
             "Every rank saves. They are equal after each step, so let only rank 0 do it: "
             "if dist.get_rank() == 0.",
             _all_write,
+            question="After a step the ranks are equal. How many of them need to write that down?",
         ),
     ),
     errors={

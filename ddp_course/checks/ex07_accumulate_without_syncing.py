@@ -235,18 +235,21 @@ EXERCISE = Exercise(
             "The window of 4 is right, the one of 2 is not. Is a 4 written in your lines? Ask: "
             "len(micro_batches).",
             _same_divisor,
+            question="Where does the number in your division come from?",
         ),
         Mistake(
             "one backward for the whole window",
             "The gradient is right, but there was only one backward: all micro-batches were held "
             "in memory at once, which accumulation is there to avoid.",
             _one_backward,
+            question="How many micro-batches must be in memory at once in your lines?",
         ),
         Mistake(
             "averaged by hand",
             "The gradient is right, but DDP never averaged: you did, without its buckets and "
             "without overlap. Leave the last micro-batch outside no_sync, and it does.",
             _by_hand,
+            question="Who averages, and how often, if no backward is inside no_sync?",
         ),
         Mistake(
             "every micro-batch synchronised",
@@ -259,6 +262,8 @@ EXERCISE = Exercise(
             "The backward was inside no_sync, and DDP averaged all the same: the forward decides. "
             "Put model(x) inside, too.",
             _forward_outside,
+            question="In which of your lines does DDP decide whether the next backward is "
+            "averaged?",
         ),
     ),
     errors={
