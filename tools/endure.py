@@ -86,6 +86,7 @@ def main(words: list[str] | None = None) -> int:
     os.environ["TMPDIR"] = str(folder / "t")
     (folder / "t").mkdir()
     tempfile.tempdir = None
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background ignores it
     try:
         return endure(given.launches, random.Random(given.seed), given.plain)
     finally:
