@@ -602,3 +602,16 @@ def test_what_a_verdict_says_of_progress_is_part_of_its_note(
     assert str(judge.check("ex02", quiet=True)).endswith(
         'n\nStuck? hint("ex02", more=True)\nYour progress is lost.'
     )
+
+
+def test_old_checks_do_not_push_out_the_lessons_runs(place: Path, tmp_path: Path) -> None:
+    root = tmp_path / "runs"
+    names = [f"202601{day:02}-120000-driver-00{day:02x}" for day in range(1, 26)]
+    for name in [*names, "20260101-110000-hello_ranks-abcd"]:
+        (root / name).mkdir(parents=True)
+        os.utime(root / name, (1e9, 1e9))
+    (root / names[0]).touch()  # it may be about to begin
+    judge.tidy(root)
+    left = {path.name for path in root.iterdir()}
+    assert left == {names[0], *names[-judge.KEEP_CHECKS :], "20260101-110000-hello_ranks-abcd"}
+    judge.tidy(tmp_path / "nowhere")

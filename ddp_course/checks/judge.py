@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 import signal
 import sys
+import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
@@ -35,6 +37,7 @@ from ddp_course.checks.manifest import (
 from ddp_course.checks.supervisor import Gathered, Observation, Supervisor
 from ddp_course.checks.verdict import Result, Verdict
 from ddp_course.launcher import launch
+from ddp_course.runs import Lock, runs_folder
 from ddp_course.views import panel
 
 DRIVER = Path(__file__).with_name("driver.py")
@@ -45,6 +48,7 @@ _LIMIT_S = (
 # What outputs that no honest rank sends may raise where they are looked at; then they are nothing
 # that is known.
 _UNFIT = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+KEEP_CHECKS = 20  # runs
 _STOP_S = 20.0  # for everything to end after an interrupt; another interrupt waits no longer
 _LEAVE_S = 5.0  # for the ranks to leave when all have answered; a thread of the learner's may stay
 
@@ -81,11 +85,24 @@ def judge(name: str, *, tell: Callable[[list[Observation]], None] | None = None)
     return verdict
 
 
+def tidy(root: Path) -> None:
+    """Remove the runs of earlier checks but the newest, lest they push out the lessons' runs."""
+    folders = sorted(root.glob(f"*-*-{DRIVER.stem}-????"), reverse=True)
+    for folder in folders[KEEP_CHECKS:]:
+        with suppress(OSError):
+            if time.time() - folder.stat().st_mtime < 60:
+                continue  # it may be about to begin
+            with Lock(folder, exclusive=True) as lock:
+                if lock.held:
+                    shutil.rmtree(folder, ignore_errors=True)
+
+
 def check(exercise: str, *, quiet: bool = False) -> Verdict:
     """Judge it, show meanwhile what the ranks do unless `quiet`, and remember the result."""
     one = find(exercise)
     with live.shown(one.name) if not quiet else nullcontext() as tell:
         verdict = judge(one.name, tell=tell)
+    tidy(runs_folder())
     problem = record.note(verdict)
     more = ""
     if verdict.status in ("fail", "error", "timeout"):
