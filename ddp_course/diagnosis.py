@@ -470,6 +470,17 @@ def _unknown(e: Evidence) -> Diagnosis:
     if e.ended == "stopped":
         return Diagnosis("stopped", "stopped by you")
     rank = failures.first_rank(e.lines, e.observed, e.codes)
+    ended = [rank for _, rank, code in sorted(e.observed.deaths) if code == -signal.SIGTERM]
+    if rank is None and ended:  # torchrun ends the others so, after the first
+        return Diagnosis(
+            "killed",
+            f"rank {ended[0]} was {exit_text(-signal.SIGTERM)}, and not from here nor by torchrun: "
+            f"somebody or a scheduler asked it to end{waiting_for(e, ended[0])}",
+            "find out who: a batch system's time limit or preemption, or `kill`; a script may save "
+            "in a handler of SIGTERM",
+            "06 What happens when a rank is killed?",
+            ended[0],
+        )
     if rank is None:
         said = [text for text in e.agent if text.strip()]
         return Diagnosis("torchrun", failures.agent_said(said))

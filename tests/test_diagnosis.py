@@ -324,6 +324,12 @@ def test_a_rank_that_left_without_a_word() -> None:
     assert "2.00 s after the launch" in str(found)
 
 
+def test_a_rank_that_somebody_asked_to_end() -> None:
+    seen = Observed(deaths=[(1.1, 0, -15), (1.0, 1, -15)])
+    found = explain(evidence([], {0: -15, 1: -15}, ranks=2, observed=seen))
+    assert (found.kind, found.rank) == ("killed", 1) and "SIGTERM (-15)" in found.sentence
+
+
 def test_an_abort_at_exit_is_no_mistake() -> None:
     lines = [Line(3.0, 0, "stderr", "terminate called without an active exception")]
     found = explain(evidence([], {0: -6, 1: 0}, ranks=2, lines=lines))
