@@ -42,9 +42,7 @@ from ddp_course.views import panel
 
 DRIVER = Path(__file__).with_name("driver.py")
 PATIENCE_S = 5.0  # without any progress, for a function that works in milliseconds
-_LIMIT_S = (
-    240.0  # for the job; a collective's own time-out, half of it, is longer than any patience
-)
+_LIMIT_S = 240.0  # for the job; half of it, a collective's own time-out, is beyond any patience
 # What outputs that no honest rank sends may raise where they are looked at; then they are nothing
 # that is known.
 _UNFIT = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)

@@ -23,10 +23,10 @@ from typing import Any
 
 from ddp_course.checks import exercises, files
 from ddp_course.checks.exercises import EXERCISES, exercise_file
-from ddp_course.checks.verdict import SIGNS, WORDS, Verdict, aligned
+from ddp_course.checks.verdict import SIGNS, WORDS, Verdict, aligned, html_table
 from ddp_course.errors import CourseError
 from ddp_course.runs import runs_folder
-from ddp_course.views.style import page, table
+from ddp_course.views.style import page
 
 _MOST_BYTES = 1 << 20
 _FIELDS: dict[str, type | tuple[type, ...]] = {
@@ -96,10 +96,11 @@ class Progress:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        rows = [[escape(cell) for cell in row] for row in self.rows()]
         problem = f"<div class='ddpc-quiet'>{escape(self.problem)}</div>" * bool(self.problem)
         title = f"<div class='ddpc-title'>{escape(self.summary)}</div>"
-        return page(f"<div class='ddpc ddp-progress'>{title}{table(HEAD, rows)}{problem}</div>")
+        return page(
+            f"<div class='ddpc ddp-progress'>{title}{html_table(HEAD, self.rows())}{problem}</div>"
+        )
 
 
 HEAD = ["exercise", "title", "lesson", "difficulty", "minutes", "points", "state"]

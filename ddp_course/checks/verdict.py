@@ -156,15 +156,31 @@ class Verdict:
 
 def aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table for a terminal: words begin where their column begins, numbers end where it ends."""
-    lines = [head, *rows]
-    columns = list(zip(*lines, strict=True))
-    words = [all(any(map(str.isalpha, cell)) for cell in c[1:] if cell) for c in columns]
+    columns = list(zip(head, *rows, strict=True))
     cells = [
-        [cell.ljust(max(map(len, column))) if word else cell.rjust(max(map(len, column)))
+        [cell.ljust(max(map(len, column))) if words else cell.rjust(max(map(len, column)))
          for cell in column]
-        for word, column in zip(words, columns, strict=True)
+        for words, column in zip(_wordy(columns), columns, strict=True)
     ]  # fmt: skip
     return "\n".join("  ".join(line).rstrip() for line in zip(*cells, strict=True))
+
+
+def html_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """The same table for a notebook."""
+    wordy = _wordy(list(zip(head, *rows, strict=True)))
+    lines = [
+        [
+            f"<div style='text-align:left'>{escape(cell)}</div>" if words else escape(cell)
+            for words, cell in zip(wordy, line, strict=True)
+        ]
+        for line in (head, *rows)
+    ]
+    return table(lines[0], lines[1:])
+
+
+def _wordy(columns: Sequence[Sequence[str]]) -> list[bool]:
+    """Which columns, heads included, hold words."""
+    return [all(any(map(str.isalpha, cell)) for cell in c[1:] if cell) for c in columns]
 
 
 def _details(one: Result) -> list[str]:
@@ -187,8 +203,7 @@ def _html_result(one: Result, *, opened: bool) -> str:
     if one.message:
         parts.append(f"<div>{escape(one.message)}</div>")
     if one.rows:
-        cells = [[escape(cell) for cell in row] for row in one.rows]
-        parts.append(table([escape(cell) for cell in one.head], cells))
+        parts.append(html_table(one.head, one.rows))
     if one.traceback:
         parts.append(f"<pre style='white-space:pre-wrap'>{escape(one.traceback)}</pre>")
     if one.mistake:
