@@ -80,7 +80,11 @@ print(time.perf_counter() - began)
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", choices=["launch", "line", "step", "memory", "slider", "check"])
+    parser.add_argument(
+        "--only", choices=["launch", "line", "step", "memory", "slider", "check", "grading"]
+    )
+    parser.add_argument("--nbgrader", action="store_true", help="install it apart, and time it")
+    parser.add_argument("--students", type=int, default=0, help="grade a class of so many")
     args = parser.parse_args()
     parts: dict[str, Callable[[int], None]] = {
         "launch": bench_launch,
@@ -89,6 +93,7 @@ def main() -> None:
         "memory": bench_memory,
         "slider": bench_slider,
         "check": bench_check,
+        "grading": lambda rounds: bench_grading(rounds, args.nbgrader, args.students),
     }
     os.environ["OMP_NUM_THREADS"] = "1"
     with tempfile.TemporaryDirectory() as folder:
@@ -258,6 +263,17 @@ def bench_check(rounds: int) -> None:
     for name, times in taken.items():
         show(name, times, "s")
         print(f"{'':28}{statistics.median(times) / base:8.3f} of plain torchrun")
+
+
+def bench_grading(rounds: int, nbgrader: bool, students: int) -> None:
+    """A submission of all solutions in a sandbox, beside plain torchrun; see bench_grading.py."""
+    import bench_grading as grading
+
+    grading.bench_submission(rounds, timed, show)
+    if students:
+        grading.bench_class(students, jobs=2)
+    if nbgrader:
+        grading.bench_nbgrader(rounds, show)
 
 
 def warm_launch() -> float:
