@@ -161,6 +161,7 @@ class _Scribe:
     def _end_by_sigterm(self) -> None:
         libc = ctypes.CDLL(None)  # signal.signal is for the main thread, which may be waiting
         libc.signal.argtypes = ctypes.c_int, ctypes.c_void_p
+        self._lock.acquire(timeout=2)  # no ledger is left half written
         libc.signal(int(signal.SIGTERM), None)
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(10)  # it is on its way
