@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from launching import until
 
 from ddp_course import runs
 from ddp_course.errors import CannotRun, NoEvidence, NoSuchRun
@@ -233,6 +234,19 @@ class TestRecord:
         assert long.startswith("ü" * 20_000)
         assert long.endswith(" …")
         assert len(long) < 30_000
+
+    def test_a_rank_that_comes_later_is_found(self, tmp_path: Path) -> None:
+        record = Record(tmp_path)
+        for rank in range(2):
+            log = tmp_path / "logs" / "none_x" / "attempt_0" / str(rank) / "stdout.log"
+            log.parent.mkdir(parents=True)
+            log.write_text(f"from rank {rank}\n")
+            until(lambda: record.poll(0.0), f"the words of rank {rank}")
+            assert not record.poll(0.0), "nothing new"
+        assert [(line.rank, line.text) for line in record.lines] == [
+            (0, "from rank 0"),
+            (1, "from rank 1"),
+        ]
 
     def test_an_event_is_taken_once_it_is_whole(self, tmp_path: Path) -> None:
         record = Record(tmp_path)
