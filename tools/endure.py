@@ -106,6 +106,7 @@ def endure(launches: int, chance: random.Random, plain: float) -> int:
     before: State | None = None
     for number in range(launches):
         if number == warm_up:
+            one_launch("end", chance, warm=True)  # so that a host is there
             before = settled(None)
         kind = draw(chance)
         warm = chance.random() >= plain or kind in ("SIGKILL host", "SIGKILL guard")
@@ -124,7 +125,7 @@ def endure(launches: int, chance: random.Random, plain: float) -> int:
             print(wrong[-1], flush=True)
         if (number + 1) % max(1, launches // 20) == 0:
             print(f"{number + 1} of {launches}  {state()}", flush=True)
-    one_launch("end", chance, warm=True)  # so that a host is there, as it was before
+    one_launch("end", chance, warm=True)
     assert before is not None
     after = settled(before)
     for kind in sorted(took):
@@ -316,7 +317,7 @@ def marked() -> list[psutil.Process]:
     return [process for process in found if alive(process)]
 
 
-def strays(limit_s: float = 20.0) -> list[str]:
+def strays(limit_s: float = 60.0) -> list[str]:
     """What lives although no launch runs, given a moment to end."""
     deadline = time.monotonic() + limit_s
     while True:
