@@ -1,7 +1,8 @@
 """What grading costs: a submission of all solutions, in a sandbox and without, beside its peers.
 
 Part of bench.py (`--only grading`). With `--nbgrader` it also installs nbgrader into a folder of
-its own and times `nbgrader autograde` of a trivial notebook; with `--students 30` it grades a class.
+its own and times `nbgrader autograde` of a trivial notebook; with `--students 30` it grades a class
+of so many.
 """
 
 from __future__ import annotations
