@@ -21,6 +21,7 @@ PROVEN = {
     "make check": ".ci/run",
     "make course": "test_install.py: make course runs tools/course.py; test_course.py",
     "make course ARGS=NN": "test_course.py: a selection",
+    "make endure": "test_endurance.py: forty launches",
     "make notebooks": "test_notebooks_build.py",
     "make lab CPU=1": "test_install.py: CPU=1 asks uv for the CPU build",
     "make lab PYTHON=python3.12": "test_install.py: a named Python",
