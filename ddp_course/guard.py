@@ -319,10 +319,15 @@ def end_leftovers(runs: Path) -> set[int]:
             for entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
                 name, _, value = entry.partition(b"=")
                 if name == b"DDP_COURSE_RUN" and _is_over(Path(os.fsdecode(value)), runs):
-                    left.add(pid)
+                    left |= {pid} if _sees_our_files(pid) else set()
     for pid in left:
         send_signal(pid, signal.SIGKILL)
     return left
+
+
+def _sees_our_files(pid: int) -> bool:
+    """Not in a container, where the same path is another folder."""
+    return os.readlink(f"/proc/{pid}/ns/mnt") == os.readlink("/proc/self/ns/mnt")
 
 
 def _is_over(run: Path, runs: Path) -> bool:
