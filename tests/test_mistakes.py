@@ -40,8 +40,10 @@ from ddp_course.checks import (
 from ddp_course.checks import (
     ex07_accumulate_without_syncing as ex07,
 )
+from ddp_course.checks import judge
 from ddp_course.checks.exercises import EXERCISES
 from ddp_course.checks.manifest import PerRank, Tensors, all_close
+from ddp_course.checks.supervisor import Gathered, Observation
 
 Acts = Iterator[tuple[str, PerRank]]
 SEEDS = 100
@@ -429,3 +431,17 @@ def test_whatever_is_drawn_every_mistake_is_taken_for_itself(name: str) -> None:
 
 def test_all_exercises_are_here() -> None:
     assert ACTS.keys() == EXERCISES.keys()
+
+
+@pytest.mark.parametrize("counts", [[1.5] * 5, [3] * 4, [-1] * 5, [10**6] * 5, [[3]] * 5, []])
+def test_what_a_rank_claims_to_have_counted_is_no_evidence(counts: Any) -> None:
+    exercise = EXERCISES["ex02b"]
+    inputs = exercise.draw(np.random.default_rng(0), 3)
+    claims = right("ex02b", inputs)
+    for mine in claims:
+        for case in ex02b.CASES:
+            mine[f"{case}/counts"] = np.asarray(counts)
+            mine[f"{case}/indices"] = np.arange(15)
+    seen = [Observation(r, "returned", outputs=one) for r, one in enumerate(claims)]
+    results = judge.assess(exercise, Gathered(inputs, seen))
+    assert all(one.status != "pass" for one in results)
