@@ -32,6 +32,7 @@ from ddp_course import (
     bars,
     check,
     compare,
+    diagnose,
     doctor,
     explore,
     launch,
@@ -392,6 +393,15 @@ guess.reveal("all" if stuck.ok else "nobody", note=str(stuck.by_rank("doing")))
 
 # %%
 stuck
+
+# %% [markdown]
+# Every rank keeps a *ledger* of its collectives, with the lines that called them. Laid side by side,
+# they part in one place, and that is what the sentence names. `diagnose` shows what it went by; it
+# works for a script of your own as well (`python -m ddp_course run train.py --ranks 4` in a shell),
+# also while that is still hanging.
+
+# %%
+diagnose(stuck)
 
 # %% [markdown]
 # A barrier meets barriers only. Its time-out would name nobody either; with Gloo there is one that
