@@ -68,10 +68,10 @@ def main() -> None:
         leave_a_daemon()
     print("alive", rank, flush=True)
     time.sleep(knobs.after)
-    if knobs.do == "end" or (
-        knobs.do == "restart" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "1"
-    ):
-        sys.stdout.flush()
+    again = os.environ["TORCHELASTIC_RESTART_COUNT"] != "0"
+    if knobs.do == "end" or (knobs.do == "restart" and again):
+        if knobs.gloo:
+            dist.barrier()  # rank 0 holds the store; without it the others cannot begin
         os._exit(0)
     if rank == 1:
         fail({"restart": "kill -9"}.get(knobs.do, knobs.do), knobs.gloo)
