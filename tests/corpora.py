@@ -1,12 +1,13 @@
-"""The corpus: answers of every kind, and what the grader must make of each.
+"""The corpus: answers of every kind, and what the verifier must make of each.
 
     tests/corpus/<exercise>/<kind>/<name>.py      kind: accepted, wrong, cheats, runaways
 
-An entry is a whole answer. It begins with comments that say what is expected:
+An entry begins with comments that say what is expected, and what it is:
 
-    # status: error timeout     one of these; it never has points unless it is "pass"
+    # status: error timeout     one of these; it never has all points unless it is "pass"
     # says: left without        a part of the message, "" if any will do
-    # mistake: sum instead …    the mistake's name, where one must be recognised
+    # mistake: sum instead …    the mistake's name, where one must be recognised, with its hint
+    # fills: the stub           it is not a whole file, but the lines that the stub lacks
 """
 
 from __future__ import annotations
@@ -14,40 +15,62 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from ddp_course.checks.exercises import EXERCISES
+
+ROOT = Path(__file__).resolve().parent.parent
 FOLDER = Path(__file__).parent / "corpus"
+BEGIN, END = "    # TODO: write from here …\n", "    # … to here"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One answer and its expected verdict."""
+    """One answer and its expected verdict; `lines` are what follows its heading."""
 
     exercise: str
     kind: str
     path: Path
     status: tuple[str, ...]
-    says: str = ""
-    mistake: str = ""
+    says: str
+    mistake: str
+    fills: bool
+    lines: str
 
     @property
     def id(self) -> str:
         return f"{self.exercise}-{self.kind}-{self.path.stem}"
 
+    @property
+    def text(self) -> str:
+        """The whole file that a student would hand in."""
+        return filled(self.exercise, self.lines) if self.fills else self.path.read_text()
+
+
+def filled(exercise: str, lines: str) -> str:
+    """A stub with `lines` in place of its TODO."""
+    stub = (ROOT / "exercises" / f"{EXERCISES[exercise].stem}.py").read_text()
+    head, rest = stub.split(BEGIN)
+    body = "".join(f"    {line}\n" for line in lines.splitlines())
+    return head + body + END + rest.split(END)[1]
+
 
 def read(path: Path) -> Entry:
     """An entry from its file."""
-    said = {}
-    for line in path.read_text().splitlines():
+    said: dict[str, str] = {}
+    lines = path.read_text().splitlines()
+    for line in lines:
         name, colon, value = line.removeprefix("# ").partition(":")
         if not line.startswith("# ") or not colon or " " in name:
             break
         said[name] = value.strip()
     return Entry(
-        path.parent.parent.name,
-        path.parent.name,
-        path,
-        tuple(said["status"].split()),
-        said.get("says", ""),
-        said.get("mistake", ""),
+        exercise=path.parent.parent.name,
+        kind=path.parent.name,
+        path=path,
+        status=tuple(said["status"].split()),
+        says=said.get("says", ""),
+        mistake=said.get("mistake", ""),
+        fills="fills" in said,
+        lines="\n".join(lines[len(said) :]),
     )
 
 

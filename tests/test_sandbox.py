@@ -16,8 +16,8 @@ from unittest.mock import patch
 
 import pytest
 from conftest import needs
+from corpora import entries
 from launching import family, short_temp, until
-from test_exercises import RIGHT, filled
 
 from ddp_course.checks.exercises import EXERCISES
 from ddp_course.grading import box, sandbox
@@ -230,7 +230,8 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for one in EXERCISES.values():
         solution = (ROOT / "solutions" / f"{one.stem}.py").read_text()
         (folder / f"{one.name}.py").write_text(solution)
-        (folder / f"{one.name}-other.py").write_text(filled(one.name, RIGHT[one.name]))
+    for entry in entries("accepted"):
+        (folder / f"{entry.exercise}-other.py").write_text(entry.text)
     return folder
 
 

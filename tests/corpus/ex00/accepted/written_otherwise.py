@@ -1,0 +1,5 @@
+# status: pass
+# fills: the stub
+parts = [torch.empty_like(number) for _ in range(dist.get_world_size())]
+dist.all_gather(parts, number)
+return torch.stack(parts).sum(0)

@@ -1,0 +1,5 @@
+# status: fail
+# mistake: argument overwritten
+# fills: the stub
+dist.all_reduce(number)
+return number

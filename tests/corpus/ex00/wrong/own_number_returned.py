@@ -1,0 +1,4 @@
+# status: fail
+# mistake: own number returned
+# fills: the stub
+return number

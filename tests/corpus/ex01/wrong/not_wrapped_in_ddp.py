@@ -1,0 +1,4 @@
+# status: fail
+# mistake: not wrapped in DDP
+# fills: the stub
+return model

@@ -1,0 +1,7 @@
+# status: fail
+# mistake: divided by 2
+# fills: the stub
+for p in model.parameters():
+    if p.grad is not None:
+        dist.all_reduce(p.grad)
+        p.grad /= 2

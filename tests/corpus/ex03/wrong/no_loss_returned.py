@@ -1,0 +1,4 @@
+# status: fail
+# mistake: no loss returned
+# fills: the stub
+losses.sum()

@@ -1,0 +1,4 @@
+# status: fail
+# mistake: sum instead of mean
+# fills: the stub
+return losses.sum()

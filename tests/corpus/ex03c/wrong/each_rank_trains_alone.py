@@ -1,0 +1,12 @@
+# status: fail
+# mistake: each rank trains alone
+# fills: the stub
+model = model.module
+total = 0
+for x, y in batches:
+    optimizer.zero_grad()
+    loss = ((model(x) - y) ** 2).sum() / max(1, len(x))
+    loss.backward()
+    optimizer.step()
+    total += loss.item()
+return total

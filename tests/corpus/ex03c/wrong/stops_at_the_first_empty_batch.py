@@ -1,0 +1,15 @@
+# status: fail
+# mistake: stops at the first empty batch
+# fills: the stub
+total = 0
+for x, y in batches:
+    least = torch.tensor(len(x))
+    dist.all_reduce(least, op=dist.ReduceOp.MIN)
+    if not least:
+        break
+    optimizer.zero_grad()
+    loss = ((model(x) - y) ** 2).sum() / max(1, len(x))
+    loss.backward()
+    optimizer.step()
+    total += loss.item()
+return total

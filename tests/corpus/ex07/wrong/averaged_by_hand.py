@@ -1,0 +1,11 @@
+# status: fail
+# mistake: averaged by hand
+# fills: the stub
+k = len(micro_batches)
+def mse(x, y, parts):
+    return nn.functional.mse_loss(model(x), y) / parts
+for i, (x, y) in enumerate(micro_batches):
+    with model.no_sync():
+        mse(x, y, k).backward()
+for p in model.parameters():
+    dist.all_reduce(p.grad, op=dist.ReduceOp.AVG)

@@ -1,0 +1,4 @@
+# status: fail
+# mistake: no gradients
+# fills: the stub
+model.zero_grad()

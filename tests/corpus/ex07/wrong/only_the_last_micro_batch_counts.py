@@ -1,0 +1,10 @@
+# status: fail
+# mistake: only the last micro-batch counts
+# fills: the stub
+k = len(micro_batches)
+def mse(x, y, parts):
+    return nn.functional.mse_loss(model(x), y) / parts
+for i, (x, y) in enumerate(micro_batches):
+    model.zero_grad()
+    with nullcontext() if i + 1 == k else model.no_sync():
+        mse(x, y, k).backward()
