@@ -34,7 +34,7 @@ def ran(job: str, ranks: int, knobs: tuple[tuple[str, Any], ...] = (), detail: b
     return launch(job, ranks=ranks, limit_s=60, env=env, **dict(knobs))
 
 
-WAIT_S = 4.0  # long enough for a busy machine to get past the start, short enough to watch
+WAITS_S = 4.0, 20.0  # the second for a machine that is too busy to get past the start in the first
 WAITED = r"waited \d+\.\d s"
 # job, ranks, knobs, does it wait for a time-out; kind, rank at fault, collective, the sentence
 GALLERY: list[tuple[str, int, dict[str, Any], bool, str, int | None, str, str]] = [
@@ -103,9 +103,12 @@ HEALTHY: list[tuple[str, int, dict[str, Any]]] = [
 )
 def test_the_gallery(case: Any) -> None:
     job, ranks, knobs, waits, kind, rank, collective, words = case
-    given = {**knobs, "timeout_s": WAIT_S} if waits else knobs
-    run = ran(job, ranks, tuple(given.items()))
-    found = diagnose(run)
+    for wait_s in WAITS_S:
+        given = {**knobs, "timeout_s": wait_s} if waits else knobs
+        run = ran(job, ranks, tuple(given.items()))
+        found = diagnose(run)
+        if found.kind == kind:
+            break
     assert found.kind == kind, str(found)
     assert rank is ... or found.rank == rank, str(found)
     assert found.collective == collective, str(found)
@@ -136,8 +139,11 @@ def test_a_crash_by_torchs_own_debug_level_is_nobodys_fault() -> None:
 
 
 def test_a_run_cut_off_while_it_progressed_was_slow() -> None:
-    run = launch("hello_ranks", ranks=2, steps=100_000, pause_ms=10.0, limit_s=4)
-    assert run.failure is not None and run.failure.kind == "too-slow"
+    for limit_s in WAITS_S:
+        run = launch("hello_ranks", ranks=2, steps=100_000, pause_ms=10.0, limit_s=limit_s)
+        assert run.failure is not None and run.failure.kind == "too-slow"
+        if "slow, not stuck" in run.failure.what:
+            break
     assert "slow, not stuck" in run.failure.what and "limit_s" in run.failure.what
 
 
@@ -186,9 +192,14 @@ def test_what_the_learner_did_comes_first() -> None:
     found = diagnose(run.wait())
     assert (found.kind, found.rank) == ("killed-by-you", 1), str(found)
     assert found.sentence.startswith("rank 1 was killed by you (SIGKILL)")
-    paused = launch("hello_ranks", ranks=2, steps=100_000, pause_ms=5.0, limit_s=6, wait=False)
-    paused.wait_for_step(2).pause(1)
-    found = diagnose(paused.wait())
+    for limit_s in (6, 40):
+        paused = launch(
+            "hello_ranks", ranks=2, steps=100_000, pause_ms=5.0, limit_s=limit_s, wait=False
+        )
+        paused.wait_for_step(2).pause(1)
+        found = diagnose(paused.wait())
+        if found.kind == "paused":
+            break
     assert (found.kind, found.rank) == ("paused", 1), str(found)
     assert found.sentence.startswith("you paused rank 1 and did not resume it")
     assert paused.failure is not None and paused.failure.what == found.sentence
