@@ -159,8 +159,8 @@ class RankStep:
     @property
     def extent(self) -> Interval:
         times = [(s.start_ns, s.end_ns) for s in self.spans]
-        times += [*self.compute, *self.communication]
-        return min(t[0] for t in times), max(t[1] for t in times)
+        times += [*self.compute, *((c.start_ns, c.end_ns) for c in self.collectives)]
+        return min((t[0] for t in times), default=0), max((t[1] for t in times), default=0)
 
     def span_ms(self, name: str) -> float:
         """How long the spans of this name took together."""

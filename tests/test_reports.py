@@ -305,7 +305,7 @@ def test_the_cause_stands_before_torchruns_table(tmp_path: Path) -> None:
     assert "ValueError: no image 17" in found.sentence
     assert "error_file" not in found.sentence
     assert "Root Cause" in found.table
-    assert str(found).index("no image 17") < str(found).index("Root Cause")
+    assert str(found).index("no image 17") < str(found).index("torchrun's own account")
 
 
 @pytest.mark.parametrize(
