@@ -110,6 +110,11 @@ def _all_write(inputs: PerRank, outputs: PerRank) -> bool:
     return all_close(outputs, [{"writes": np.array(1)} for _ in inputs])
 
 
+HALF_A_FILE = (
+    "A rank was killed in the middle of a save, and the next start found half a file. Save under "
+    "another name, then put it in place: os.replace(draft, path)."
+)
+
 EXERCISE = Exercise(
     name="ex06",
     stem="ex06_survive_kill",
@@ -192,9 +197,8 @@ EXERCISE = Exercise(
         ),
     ),
     errors={
-        "PytorchStreamReader": "A rank was killed in the middle of a save, and the next start "
-        "found half a file. Save under another name, then put it in place: "
-        "os.replace(draft, path).",
+        "PytorchStreamReader": HALF_A_FILE,
+        "[Errno 22]": HALF_A_FILE,  # the same, where the cut leaves a directory that points outside
         "FileNotFoundError": "In the first start there is no file yet: ask path.exists(). And two "
         "ranks that save cannot share one draft: the first os.replace takes it away.",
     },
