@@ -224,3 +224,10 @@ def test_missing_and_huge_files_are_refused(tmp_path: Path) -> None:
         read({1: huge})
     with pytest.raises(NoEvidence, match="no trace"):
         read({})
+
+
+def test_an_event_that_lasts_no_time_has_its_place(tmp_path: Path) -> None:
+    only = event("ncclDevKernel_AllReduce", 5, 5, tid=7) | {"cat": "kernel"}
+    [[rank]] = read({0: write(tmp_path, 0, [only])})
+    assert rank.extent == (BASE_NS + 5_000_000, BASE_NS + 5_000_000)
+    assert rank.communication_ms == 0
