@@ -17,7 +17,7 @@ from ddp_course.ledger import ANY_RANK, Ledger, align, first_divergence, pairs, 
 from ddp_course.views import style
 
 EVIL = "<script>alert('x')</script>"
-CODE = {"file": "/work/train.py", "line": 31, "function": "main", "code": "loss.backward()"}
+CODE = {"file": "/home/ada/train.py", "line": 31, "function": "main", "code": "loss.backward()"}
 
 
 def entry(n: int, op: str = "all_reduce", size: int = 8, **more: Any) -> dict[str, Any]:

@@ -29,6 +29,7 @@ PROVEN = {
     "conda env create -f environment.yml": "test_environment.py validates the file",
     "conda activate ddp-course": "test_readme.py compares the name",
     "python tools/lab.py": "test_lab.py",
+    ".venv/bin/python -m ddp_course run my_script.py --ranks 4": "test_main.py: any script",
     ".venv/bin/python -m ddp_course prepare mnist": "test_data.py, with a pretended network",
 }
 OURS = ".venv/bin/python -m ddp_course "
