@@ -21,6 +21,7 @@ _AROUND = 3  # rows that are shown before and after what matters
 _FEWEST = 3  # rows that are worth folding
 _MARK = "✗"
 _LEFT = "text-align: left"  # unlike numbers
+_NUMBER, _CALL, _TEXT = "white-space: nowrap", "min-width: 16em", "overflow-wrap: anywhere"
 _MOST_RANKS = 8  # columns, beside those of the ranks that deviate
 _CODE = 48  # characters of a line of code
 
@@ -89,7 +90,8 @@ class Collectives:
     def _repr_html_(self) -> str:
         head, rows = self._cells
         top = "".join(f"<th scope='col' style='{_LEFT}'>{escape(text)}</th>" for text in head)
-        body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
+        widths = [_NUMBER, *[_TEXT] * len(self._columns), _CALL, _TEXT]
+        body = "".join(f"<tr>{''.join(map(_cell, row, widths))}</tr>" for row in rows)
         shown = (
             f"<table class='ddpc-table'><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
         )
@@ -216,7 +218,7 @@ def _calls(count: int) -> str:
     return f"{count} call" + "s" * (count != 1)
 
 
-def _cell(text: str) -> str:
+def _cell(text: str, width: str) -> str:
     shown = escape(text)
     shown = f"<b class='ddpc-failed'>{shown}</b>" if text.startswith(_MARK) else shown
-    return f"<td style='{_LEFT}'>{shown}</td>"
+    return f"<td style='{_LEFT}; {width}'>{shown}</td>"
