@@ -327,4 +327,4 @@ check("ex07")
 # karpathy/build-nanogpt PR 30 (June 2024), modelscope/FunASR PR 3472 (August 2026) · behaviour as
 # run with torch 2.14.1, November 2026.
 #
-# This is the last lesson for now.
+# **Next:** [10 When it hangs](10_when_it_hangs.ipynb)
