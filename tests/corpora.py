@@ -7,6 +7,7 @@ An entry begins with comments that say what is expected, and what it is:
     # status: error timeout     one of these; it never has all points unless it is "pass"
     # says: left without        a part of the message, "" if any will do
     # mistake: sum instead …    the mistake's name, where one must be recognised, with its hint
+    # earned: 3                 the points of a cheat for what it does as asked; none if not said
     # fills: the stub           it is not a whole file, but the lines that the stub lacks
 """
 
@@ -34,6 +35,7 @@ class Entry:
     mistake: str
     fills: bool
     lines: str
+    earned: int = 0
 
     @property
     def id(self) -> str:
@@ -71,6 +73,7 @@ def read(path: Path) -> Entry:
         mistake=said.get("mistake", ""),
         fills="fills" in said,
         lines="\n".join(lines[len(said) :]),
+        earned=int(said.get("earned", 0)),
     )
 
 

@@ -67,8 +67,9 @@ def graded(exercise: Exercise, found: Gathered) -> tuple[str, int, tuple[str, ..
     """Status, points and every check's status, as in grading."""
     judged = judge.assess(exercise, found)
     heeded = witness.heed(exercise, judged, {"traffic": witness.traffic(exercise, found)})
-    whole = Verdict(exercise.name, exercise.title, heeded)
-    return whole.status, whole.points, tuple(one.status for one in heeded)
+    spared = witness.spare(exercise, heeded, found)
+    whole = Verdict(exercise.name, exercise.title, spared)
+    return whole.status, whole.points, tuple(one.status for one in spared)
 
 
 def put(name: str, value: Any, rank: int = 1) -> Callable[[list[Observation]], None]:
@@ -150,6 +151,10 @@ EVIDENCE: dict[
     "no kill": (
         lambda: (KILLED, gathered(KILLED, attempt=0)),
         ("fail", 0, ("fail", "blocked", "blocked")),
+    ),
+    "one byte more than a right answer moves": (
+        lambda: (KILLED, gathered(KILLED, bytes_moved=2 * KILLED.moves(3) + 1)),
+        ("fail", 3, ("pass", "fail", "blocked")),
     ),
     "killed": (lambda: (KILLED, gathered(KILLED)), ("pass", 6, ("pass",) * 3)),
     "a rank left": (
@@ -494,6 +499,10 @@ MUTANTS = [
     (witness.heed, "for name in REQUIRED", "for name in ()"),
     (witness.heed, '"fail", witness.said', '"pass", witness.said'),
     (witness.heed, '_changed(one, "blocked", "")', "one"),
+    (witness.spare, "moved > most", "False"),
+    (witness.spare, "moved > most", "moved >= most"),
+    (witness.spare, "not lost.isdisjoint(check.depends)", "False"),
+    (witness.spare, '"fail", said', '"pass", said'),
     (witness.heed, "exercise.talks and any", "not exercise.talks and any"),
     (verdict.Result.points, 'if self.status == "pass" else 0', 'if self.status != "error" else 0'),
     (verdict.Verdict.status, 'one.status != "pass"), "pass"', 'one.status == "pass"), "pass"'),

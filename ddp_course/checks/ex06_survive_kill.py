@@ -142,6 +142,7 @@ EXERCISE = Exercise(
             why="on a large job the steps between two failures are hours of many machines",
             points=2,
             expected=_rest,
+            most=lambda ranks: STEPS * all_reduced(SAVED_BALLAST, ranks),
             shown=("steps", "forwards"),
             depends=("weights",),
         ),

@@ -26,6 +26,8 @@ class Check:
     shown     the names of an input and an output to show side by side in the verdict's table
     tolerance absolute; inputs are of order 1, float32 has 7 digits
     visible   whether a student sees it in the exports before the grades are out
+    most      the most bytes that a right answer moves between that many ranks, where moving little
+              is what is checked: a count that a rank reports could be anything (grading)
     """
 
     id: str
@@ -37,6 +39,7 @@ class Check:
     depends: tuple[str, ...] = ()
     tolerance: float = 1e-5
     visible: bool = True
+    most: Callable[[int], int] | None = None
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from ddp_course.checks.manifest import Exercise
 from ddp_course.checks.supervisor import Gathered, Supervisor
 from ddp_course.checks.verdict import Result, Verdict
 from ddp_course.grading import sandbox
-from ddp_course.grading.witness import heed, traffic
+from ddp_course.grading.witness import heed, spare, traffic
 
 _DRIVER = f"{sandbox.COURSE}/ddp_course/checks/driver.py"
 _INSIDE = f"{sandbox.COURSE}/ddp_course/grading/inside.py"
@@ -369,6 +369,7 @@ def _judged(exercise: Exercise, gathered: Gathered) -> Verdict:
     try:
         found = judge.assess(exercise, gathered)
         found = heed(exercise, found, {"traffic": traffic(exercise, gathered)})
+        found = spare(exercise, found, gathered)
     except Exception as error:
         said = f"The evidence could not be judged: {type(error).__name__}: {error}"
         return verdict_of(exercise, "infra", said)

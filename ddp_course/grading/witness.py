@@ -21,6 +21,8 @@ REQUIRED = ("traffic",)
 _MOST, _MOST_BESIDES = 30, 16 << 20  # no right answer comes near: generous, lest one is refused
 MISTAKE = "no communication"
 HINT = "The ranks must tell each other by torch.distributed, and by nothing else."
+WASTE = "more communication than reported"
+WASTE_HINT = "Leave out what is communicated, or trained, more often than the target asks for."
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,28 @@ def heed(
                     *(_changed(one, "blocked", "") for one in results[first + 1 :]),
                 )
     return results
+
+
+def spare(
+    exercise: Exercise, results: tuple[Result, ...], gathered: Gathered
+) -> tuple[Result, ...]:
+    """A check that is about moving little passes only if little was moved."""
+    moved, ranks = gathered.bytes_moved or 0, len(gathered.observations)
+    found = {one.id: one for one in results}
+    lost: set[str] = set()
+    for check in exercise.checks:
+        one, most = found[check.id], check.most(ranks) if check.most else moved
+        said = (
+            f"The ranks report what was asked for, but {moved:,} bytes went between them; a "
+            f"right answer moves at most {most:,}."
+        )
+        if not lost.isdisjoint(check.depends):
+            found[check.id] = _changed(one, "blocked", "")
+        elif one.status == "pass" and moved > most:
+            found[check.id] = _changed(one, "fail", said, WASTE, WASTE_HINT)
+        if found[check.id] is not one:
+            lost.add(check.id)
+    return tuple(found.values())
 
 
 def _changed(one: Result, status: str, message: str, mistake: str = "", hint: str = "") -> Result:
