@@ -321,6 +321,29 @@ def test_a_spoiled_box_is_not_the_next_exercises_problem(image: Path, answers: P
 
 
 @needs("bwrap")
+def test_python_may_be_installed_below_what_is_scratch_inside(
+    image: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is there, is not taken for something left over, and is no place to leave something."""
+    solution = (ROOT / "solutions" / f"{EXERCISES['ex00'].stem}.py").read_text()
+    real = sandbox._python_roots()
+    with tempfile.TemporaryDirectory(dir="/tmp") as above:
+        python = Path(above, "nested", "python")
+        python.mkdir(parents=True)
+        (python / "module.py").write_text("")
+        monkeypatch.setattr(sandbox, "_python_roots", lambda: [*real, str(python)])
+        look = f"assert open({str(python / 'module.py')!r}).read() == ''\n"
+        leave = f"open({str(python.parent / 'note')!r}, 'w').close()\n"
+        (tmp_path / "looks.py").write_text(look + solution)
+        (tmp_path / "leaves.py").write_text(look + leave + solution)
+        with Desk(image, tmp_path) as desk:
+            for file in ("looks.py", "leaves.py", "looks.py"):
+                assert desk._box is None or desk._box.is_clean()
+                assert desk.judge(EXERCISES["ex00"], file).passed
+    assert not (python.parent / "note").exists()
+
+
+@needs("bwrap")
 def test_a_desk_that_is_abandoned_gives_no_verdict(image: Path, tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(
         "import time\ndef sum_over_ranks(number):\n    time.sleep(600)\n"

@@ -97,12 +97,26 @@ def _run(
         status, codes = _watch(line, link, ranks)
     log = _tail(Path(RUN, "torchrun.log"))
     for folder in ("/tmp", "/dev/shm"):
-        for entry in os.scandir(folder):
-            if entry.is_dir(follow_symlinks=False):
-                shutil.rmtree(entry.path, ignore_errors=True)
-            else:
-                os.unlink(entry.path)
+        _empty(folder, _mounts())
     _tell(line, exit=status, codes=codes, log=log)
+
+
+def _mounts() -> list[str]:
+    lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    return [line.split()[4].encode().decode("unicode_escape") for line in lines]
+
+
+def _empty(folder: str, mounts: list[str]) -> None:
+    """Remove what lies in a folder, but not what is mounted there, such as Python itself."""
+    for entry in os.scandir(folder):
+        if entry.path in mounts:
+            continue
+        if any(mount.startswith(f"{entry.path}/") for mount in mounts):
+            _empty(entry.path, mounts)
+        elif entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path, ignore_errors=True)
+        else:
+            os.unlink(entry.path)
 
 
 def _watch(

@@ -119,6 +119,8 @@ def command(
     for file in _ETC:
         words += ["--ro-bind", str(image / "etc" / file), f"/etc/{file}"]
     words += ["--proc", "/proc", "--dev", "/dev"]
+    for path, size in SCRATCH.items():  # before Python, which may be installed below one of them
+        words += ["--size", str(size), "--tmpfs", path]
     roots = _python_roots()
     for root in roots:
         words += ["--ro-bind", root, root]
@@ -128,8 +130,6 @@ def command(
             for root in roots:
                 if Path(root).is_relative_to(secret):
                     words += ["--ro-bind", root, root]
-    for path, size in SCRATCH.items():
-        words += ["--size", str(size), "--tmpfs", path]
     words += ["--ro-bind", str(image / "course"), COURSE]
     words += ["--ro-bind", str(submission), SUBMISSION, "--ro-bind", str(sockets), SOCKETS]
     words += ["--remount-ro", "/", "--remount-ro", "/dev", "--chdir", "/tmp"]
@@ -152,6 +152,15 @@ def environment() -> dict[str, str]:
         "OMP_NUM_THREADS": "1",
         "GLOO_SOCKET_IFNAME": "lo",
     }
+
+
+def writable_folders() -> list[str]:
+    """The scratch folders, and what leads from them to a Python that is installed below one."""
+    found = dict.fromkeys(SCRATCH)
+    for root in map(Path, _python_roots()):
+        for folder in SCRATCH:
+            found |= {str(up): None for up in root.parents if up.is_relative_to(folder)}
+    return list(found)
 
 
 def _python_roots() -> list[str]:
@@ -249,7 +258,7 @@ class Sandbox:
         """What lies in its scratch folders. Raises OSError if that cannot be read."""
         return {
             f"{folder}/{name}"
-            for folder in SCRATCH
+            for folder in writable_folders()
             for name in os.listdir(f"/proc/{self.init}/root{folder}")
         }
 
