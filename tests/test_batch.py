@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from conftest import needs
@@ -47,7 +47,8 @@ def a_class(folder: Path, **answers: str | None) -> list[roster.Student]:
 class Desk:
     """Stands in for a desk with sandboxes: the answer's text says what its verdict is."""
 
-    judged: list[tuple[str, str]]  # the answer and the exercise
+    judged: ClassVar[list[tuple[str, str]]]  # the answer and the exercise
+    ranks: ClassVar[dict[str, int]] = {}  # how many it was judged with, by exercise
 
     def __init__(self, image: Path, folder: Path, **_: object) -> None:
         self.folder = folder
@@ -61,7 +62,8 @@ class Desk:
     def abandon(self) -> None:
         pass
 
-    def judge(self, exercise: Exercise, file: str) -> Verdict:
+    def judge(self, exercise: Exercise, file: str, *, ranks: int | None = None) -> Verdict:
+        Desk.ranks[exercise.name] = ranks or exercise.ranks
         text = (self.folder / file).read_text().strip()
         Desk.judged.append((text, exercise.name))
         time.sleep(random.random() / 100)
@@ -247,6 +249,27 @@ def test_entries_of_nobody_are_named_and_hostile_ones_stop_nothing(
     assert [path.name for path, _ in outcome.strangers] == ["stranger"]
     assert "no archive that can be read" in outcome.notes["bob"][0]
     assert outcome.statuses == {"pass": 2}
+
+
+@pytest.mark.parametrize("unsafe", [False, True])
+def test_an_answer_for_the_ranks_of_a_check_only_is_graded_with_others(
+    tmp_path: Path, desks: list[Any], monkeypatch: pytest.MonkeyPatch, unsafe: bool
+) -> None:
+    """Otherwise "/ 3" would be a mean."""
+    monkeypatch.setattr(
+        batch,
+        "_judge_unsafely",
+        lambda exercise, path: Desk(path, path.parent).judge(exercise, path.name),
+    )
+    (tmp_path / "in" / "ada").mkdir(parents=True)
+    for one in EXERCISES.values():
+        (tmp_path / "in" / "ada" / f"{one.stem}.py").write_text("pass")
+    Desk.ranks = {}
+    students = [roster.Student(id="ada")]
+    grade(tmp_path / "in", students, tmp_path / "out", Options(unsafe=unsafe))
+    assert list(Desk.ranks) == list(EXERCISES)
+    same = [name for name, ranks in Desk.ranks.items() if ranks == EXERCISES[name].ranks]
+    assert same == ["ex05"], "which has two stages, and no other number of ranks"
 
 
 def test_a_sandboxed_result_is_not_taken_for_an_unsafe_one(

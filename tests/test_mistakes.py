@@ -118,8 +118,8 @@ def acts_ex02(inputs: PerRank) -> Acts:
     moved = [{name: one + 1 for name, one in mine.items()} for mine in ex02._weights(inputs)]
     yield "weights changed", merged(good, moved)
     yield "sum instead of mean", merged(good, total(1.0))
-    if n != 2:
-        yield "divided by 2", merged(good, total(0.5))
+    for number in {2, 3} - {n}:
+        yield "divided by a fixed number", merged(good, total(1 / number))
     yield "divided twice", merged(good, total(1 / n**2))
     yield "divided but not reduced", merged(good, ex02._own(inputs, 1 / n))
     yield "gradients unchanged", merged(good, own)

@@ -68,8 +68,9 @@ def _sum(inputs: PerRank, outputs: PerRank) -> bool:
     return all_close(outputs, _scaled_sum(inputs, 1.0))
 
 
-def _divided_by_two(inputs: PerRank, outputs: PerRank) -> bool:
-    return len(inputs) != 2 and all_close(outputs, _scaled_sum(inputs, 0.5))
+def _divided_by_a_fixed_number(inputs: PerRank, outputs: PerRank) -> bool:
+    others = [number for number in (2, 3) if number != len(inputs)]
+    return any(all_close(outputs, _scaled_sum(inputs, 1 / number)) for number in others)
 
 
 def _divided_twice(inputs: PerRank, outputs: PerRank) -> bool:
@@ -152,10 +153,11 @@ EXERCISE = Exercise(
             _sum,
         ),
         Mistake(
-            "divided by 2",
-            "You divided by 2, but there are 3 ranks here. Ask: dist.get_world_size().",
-            _divided_by_two,
-            question="What would your line do with four ranks?",
+            "divided by a fixed number",
+            "You divided by a number that is not that of the ranks here; next time it may be "
+            "another. Ask: dist.get_world_size().",
+            _divided_by_a_fixed_number,
+            question="What would your line do with another number of ranks?",
         ),
         Mistake(
             "divided twice",

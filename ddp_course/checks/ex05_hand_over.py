@@ -130,6 +130,7 @@ EXERCISE = Exercise(
     difficulty="hard",
     minutes=20,
     ranks=2,
+    graded_ranks=2,  # two stages
     draw=_draw,
     moves=lambda ranks: 2 * 4 * (BALLAST // WIDTH * WIDTH),
     checks=(

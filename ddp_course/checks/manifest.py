@@ -90,6 +90,8 @@ class Exercise:
     talks       whether a right answer must communicate: if so, grading asks for bytes as well
     moves       the fewest bytes that a right answer moves between that many ranks, from the inputs
                 to the last answer, as counted on the network
+    graded_ranks  how many ranks it is graded with: as another number than a learner's check has, an
+                answer for that number only does not pass
     given       the lines between the marks of the stub; "" is the usual line, which raises
     """
 
@@ -112,6 +114,7 @@ class Exercise:
     derive: Callable[[PerRank, PerRank], PerRank] = same
     talks: bool = True
     moves: Callable[[int], int] = lambda ranks: 0
+    graded_ranks: int = 4
     given: str = ""
 
     @property

@@ -20,7 +20,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ddp_course import __version__
@@ -255,7 +255,9 @@ class _Batch:
     @contextlib.contextmanager
     def _desk(self, folder: Path) -> Iterator[Callable[[Exercise, str], Verdict]]:
         if self._options.unsafe:
-            yield lambda exercise, file: _judge_unsafely(exercise, folder / file)
+            yield lambda exercise, file: _judge_unsafely(
+                replace(exercise, ranks=exercise.graded_ranks), folder / file
+            )
             return
         with box.Desk(
             self._place.image, folder, limits=self._options.limits, hidden=self._place.secrets
@@ -263,7 +265,7 @@ class _Batch:
             with self._lock:
                 self._desks.add(desk)
             try:
-                yield desk.judge
+                yield lambda exercise, file: desk.judge(exercise, file, ranks=exercise.graded_ranks)
             finally:
                 with self._lock:
                     self._desks.discard(desk)

@@ -1,5 +1,5 @@
 # status: fail
-# mistake: divided by 2
+# mistake: divided by a fixed number
 # fills: the stub
 for p in model.parameters():
     if p.grad is not None:
