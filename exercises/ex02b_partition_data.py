@@ -42,6 +42,7 @@ def main() -> None:
     for epoch in (0, 1, 0):
         mine = my_indices(10, epoch, dist.get_rank(), dist.get_world_size())
         log(epoch=epoch, mine=mine)  # with 3 ranks, four each; epoch 0 is twice the same
+    dist.barrier()  # who leaves early breaks the line to those who are still connecting
     dist.destroy_process_group()
 
 

@@ -56,6 +56,7 @@ def main() -> None:
         else:
             log(what=what, loads=True, error="")
     log(refused=refused, count=len(refused))
+    dist.barrier()  # who leaves early breaks the line to those who are still connecting
     dist.destroy_process_group()
 
 

@@ -38,6 +38,7 @@ def main() -> None:
         log(step=epoch, first_batch=batches[0], batches=len(batches), repeated=repeated)
         before = batches
 
+    dist.barrier()  # who leaves early breaks the line to those who are still connecting
     dist.destroy_process_group()
 
 
