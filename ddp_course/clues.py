@@ -12,6 +12,7 @@ import re
 import signal
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -28,8 +29,10 @@ _SHORT_S = 2.5  # an absence that says nothing yet of a rank that is at work
 
 
 _RANKED = re.compile(
-    r"\b\w*_?rank\b|\bis_main\w*|\bmain_process\b|\bis_master\b|\bmaster\b|\bis_primary\w*|\brank0\b"
+    r"\b\w*_?rank\b|\bis_main\w*|\bmain_process\b|\bis_master\b|\bmaster\b|\bis_primary\w*"
+    r"|\b(?:is_)?rank_?(?:0|zero)\b|\bis_(?:global_zero|chief|root)\b|\bgpu(?:_id)? == 0"
 )
+_RANKS_SOURCE = re.compile(r"\bget_(?:local_|node_|global_)?rank\(|\b(?:LOCAL_|GROUP_)?RANK\b")
 
 
 # Files in whose functions a rank waits for something that is not a collective.
@@ -147,11 +150,7 @@ def left_in_the_middle(e: Evidence, rank: int) -> bool:
 @lru_cache(maxsize=8)
 def _exits_inside(source: str) -> bool:
     """Whether a script calls exit() in a loop, or under a condition on the rank."""
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    for outer in ast.walk(tree):
+    for outer in ast.walk(_parsed(source)):
         ranked = isinstance(outer, ast.If) and _RANKED.search(ast.unparse(outer.test))
         if ranked or isinstance(outer, ast.For | ast.While):
             calls = [ast.unparse(n.func) for n in ast.walk(outer) if isinstance(n, ast.Call)]
@@ -237,6 +236,14 @@ def blocked_in(e: Evidence, rank: int) -> str:
     return "something that did not come" if waits else ""
 
 
+def waits_on_handle(e: Evidence, rank: int) -> bool:
+    """Whether a rank stands in wait() on what isend, irecv or async_op=True gave it."""
+    mine = e.ledgers.get(rank)
+    if mine is None or not mine.stack or not _is_learners(mine.stack[-1].file, e):
+        return False
+    return ".wait(" in mine.stack[-1].code
+
+
 def steps_at(mine: Ledger, entry: Entry) -> int:
     """How many steps a rank made at the line of this entry."""
     if entry.line is None:
@@ -262,26 +269,106 @@ def rank_guard(e: Evidence, entered: Mapping[int, Entry]) -> str:
         if mine is not None and mine.entries and _key(mine.entries[-1]) == _key(entry):
             places += [(f.file, f.line) for f in mine.stack if _is_learners(f.file, e)]
         for file, line in places:
-            if test := _rank_test(_readable(file, e), line):
-                return f"if {test}:"
+            if found := _guard_of(_readable(file, e), line):
+                return f"if {found.test}:"
     return ""
 
 
-@lru_cache(maxsize=64)
-def _rank_test(source: str, line: int) -> str:
-    """The condition on the rank of the innermost `if` around a line."""
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+def guarded_apart(e: Evidence, mine: Entry, theirs: Entry) -> str:
+    """The `if` on the rank around one of two calls that met, if the other is at no part of it."""
+    if mine.line is None or theirs.line is None or _key(mine) == _key(theirs):
         return ""
-    found = ""
+    source = _readable(mine.line.file, e)
+    found = _guard_of(source, mine.line.line)
+    if found is None or found.leaves or _guard_of(_readable(theirs.line.file, e), theirs.line.line):
+        return ""
+    if theirs.line.file == mine.line.file:
+        lines = [theirs.line.line, *_called_from(source, theirs.line.line)]
+        if any(found.first <= line <= found.last for line in lines):
+            return ""
+    return f"if {found.test}:"
+
+
+@dataclass(frozen=True)
+class _Guard:
+    """An `if` on the rank."""
+
+    test: str
+    first: int
+    body: int  # the body's last line
+    last: int  # that of the whole statement, `else` included
+    leaves: bool  # the body ends by leaving, so that what follows is an `else`
+
+
+def _guard_of(source: str, line: int) -> _Guard | None:
+    """The innermost `if` on the rank around a line, or around every call of its function."""
+    if found := _guard_at(source, line):
+        return found
+    guards = [_guard_at(source, call) for call in _called_from(source, line)]
+    return guards[0] if guards and all(guards) else None
+
+
+def _guard_at(source: str, line: int) -> _Guard | None:
+    around = [guard for guard in _guards(source) if guard.first <= line <= guard.body]
+    return max(around, key=lambda guard: guard.first, default=None)
+
+
+@lru_cache(maxsize=64)
+def _parsed(source: str) -> ast.Module:
+    try:
+        return ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ast.Module([], [])
+
+
+@lru_cache(maxsize=64)
+def _guards(source: str) -> list[_Guard]:
+    tree, found = _parsed(source), []
+    names = _names_of_rank(tree)
     for node in ast.walk(tree):
-        if isinstance(node, ast.If) and node.body[0].lineno <= line <= (node.end_lineno or 0):
-            in_body = line <= (node.body[-1].end_lineno or 0)
-            test = ast.get_source_segment(source, node.test) or ""
-            if in_body and _RANKED.search(test):
-                found = " ".join(test.split())[:60]
+        if not isinstance(node, ast.If):
+            continue
+        test = ast.get_source_segment(source, node.test) or ""
+        used = {n.id for n in ast.walk(node.test) if isinstance(n, ast.Name)}
+        if _RANKED.search(test) or used & names:
+            end = node.body[-1]
+            leaves = isinstance(end, ast.Return | ast.Continue | ast.Break)
+            lines = node.body[0].lineno, end.end_lineno or 0, node.end_lineno or 0
+            found.append(_Guard(" ".join(test.split())[:60], *lines, leaves))
     return found
+
+
+def _names_of_rank(tree: ast.Module) -> set[str]:
+    """The variables that a script gives its rank: r, in `r, w = get_rank(), get_world_size()`."""
+    names = set()
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Assign):
+            continue
+        for target in node.targets:
+            pairs = [(target, node.value)]
+            if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+                pairs = list(zip(target.elts, node.value.elts, strict=False))
+            for name, value in pairs:
+                if isinstance(name, ast.Name) and _RANKS_SOURCE.search(ast.unparse(value)):
+                    names.add(name.id)
+    return names
+
+
+@lru_cache(maxsize=256)
+def _called_from(source: str, line: int) -> tuple[int, ...]:
+    """The lines that call the function around this line, in the same file."""
+    functions = [
+        node
+        for node in ast.walk(_parsed(source))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.lineno < line <= (node.end_lineno or 0)
+    ]
+    if not functions:
+        return ()
+    inner = max(functions, key=lambda node: node.lineno)
+    calls = [node for node in ast.walk(_parsed(source)) if isinstance(node, ast.Call)]
+    names = [(ast.unparse(node.func).rpartition(".")[2], node.lineno) for node in calls]
+    return tuple(at for name, at in names if name == inner.name)
 
 
 def _readable(file: str, e: Evidence) -> str:
@@ -363,7 +450,9 @@ def call_text(entry: Entry, *, place: bool = True) -> str:
 def call_name(entry: Entry) -> str:
     if entry.p2p is not None:
         peer = "any rank" if entry.p2p.peer == ledger.ANY_RANK else f"rank {entry.p2p.peer}"
-        return f"{entry.p2p.direction} {'from' if entry.p2p.direction == 'recv' else 'to'} {peer}"
+        tag = f" with tag {entry.p2p.tag}" if entry.p2p.tag else ""
+        where = "from" if entry.p2p.direction == "recv" else "to"
+        return f"{entry.p2p.direction} {where} {peer}{tag}"
     return f"{entry.op} #{entry.n}" + ("" if entry.group in ("", "0") else f" of {entry.group}")
 
 
@@ -410,6 +499,10 @@ def counted_times(count: int, noun: str) -> str:
 
 def without_folders(text: str) -> str:
     return re.sub(r"\[[^\]]*/(?=[\w.]+\.(?:cc|cpp):\d+\])", "[", text)
+
+
+def shortened(text: str, most: int = 500) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def quoted(text: str, most: int = 150) -> str:

@@ -32,6 +32,7 @@ from ddp_course.clues import (
     named,
     place_text,
     quoted,
+    shortened,
     standing,
     standing_at,
     told_t,
@@ -230,25 +231,30 @@ def _killed_by_signal(e: Evidence, rank: int, number: int) -> Diagnosis | None:
     return Diagnosis(
         "killed",
         f"rank {rank} ended: {exit_text(-number)}{told}{at}{waiting_for(e, rank)}",
-        rank=rank,
+        "find out who sends that signal: the script itself (signal.alarm, os.kill), a library, "
+        "somebody outside",
+        "06 What happens when a rank is killed?",
+        rank,
     )
 
 
 def _raised(e: Evidence, rank: int) -> Diagnosis | None:
     """An exception of the rank's own, or an exit code."""
     said = failures.last_words(e.lines, rank)
-    text = f"rank {rank}: {said} ({exit_text(e.codes[rank])})"
+    text = f"rank {rank}: {shortened(said)} ({exit_text(e.codes[rank])})"
     if "Dist" in said and (better := _at_start(e)):  # DistStoreError, DistNetworkError
         return better
     found = symptoms.find([_message(e, rank)])
     if found is None:
+        remedy = f"mend what rank {rank} says; what the other ranks said follows from it"
         if not said:
             text = f"rank {rank} ended with {exit_text(e.codes[rank])}, and said nothing"
+            remedy = "look for what ends it without a word: sys.exit, os._exit, a library"
         raised = bool(failures.exception_of(e.lines, rank))
         return Diagnosis(
             "exception" if raised else "exit-code",
             text + _raised_at(e, rank) + waiting_for(e, rank),
-            f"mend what rank {rank} says; what the other ranks said follows from it",
+            remedy,
             "06 Where is the cause written down?",
             rank,
         )
@@ -274,11 +280,19 @@ def _raised_at(e: Evidence, rank: int) -> str:
     return f" at {place_text(line.file, line.line, line.code)}"
 
 
+_CAUSE = "The above exception was the direct cause of the following exception:"
+
+
 def _message(e: Evidence, rank: int) -> str:
     """The text of a rank's exception, which may have several lines, else all that it wrote."""
     texts = e.stderr(rank).splitlines()
     last = failures.exception_of(e.lines, rank)
-    return "\n".join(texts[texts.index(last) :]) if last in texts else "\n".join(texts[-40:])
+    if last not in texts:
+        return "\n".join(texts[-40:])
+    begin = texts.index(last)
+    if _CAUSE in texts[:begin]:  # the first of a chain tells more than the last
+        begin = max(0, texts.index(_CAUSE) - 2)
+    return "\n".join(texts[begin:])
 
 
 _START_KINDS = frozenset({
@@ -407,11 +421,15 @@ def _at_work(e: Evidence) -> Diagnosis | None:
     inside = {rank: text for rank in range(e.ranks) if (text := _stack_in_collective(e, rank))}
     if inside:
         told = "; ".join(f"rank {rank} was {text}" for rank, text in inside.items())
+        others = [rank for rank in range(e.ranks) if rank not in inside]
         return Diagnosis(
             "stuck",
             f"the run did not end within its limit of {e.limit_s:g} s (limit_s): {told}"
-            f"{elsewhere(e, [rank for rank in range(e.ranks) if rank not in inside])}",
-            "the rank that is elsewhere is the one to look at",
+            f"{elsewhere(e, others)}",
+            "the rank that is elsewhere is the one to look at"
+            if others
+            else "all ranks are in the call: it must have the same src or dst, the same group and "
+            "the same number of tensors on each",
             "03 How long may a rank wait?",
             evidence=standing(e),
         )

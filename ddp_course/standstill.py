@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ddp_course import ledger
+from ddp_course import failures, ledger
 from ddp_course.clues import (
     brought,
     call_name,
@@ -20,6 +20,7 @@ from ddp_course.clues import (
     counted_times,
     elsewhere,
     gave_up,
+    guarded_apart,
     has_left,
     has_seen,
     in_function,
@@ -40,9 +41,10 @@ from ddp_course.clues import (
     threshold,
     waited_s,
     waiting_for,
+    waits_on_handle,
 )
 from ddp_course.findings import Diagnosis, Evidence
-from ddp_course.ledger import Entry
+from ddp_course.ledger import Entry, Row
 
 _ALONE = (
     "take the collective out of the `if`, so that all ranks call it; what one rank does alone "
@@ -61,15 +63,15 @@ def crossed_pairs(e: Evidence) -> Diagnosis | None:
     told = "; ".join(f"rank {rank} is in {talks[rank].told}" for rank in circle)
     directions = {talks[rank].direction for rank in circle}
     end = {
-        frozenset({"recv"}): "and none of them sends",
-        frozenset({"send"}): "and none of them receives",
+        frozenset({"recv"}): "and none of them sends what another waits for",
+        frozenset({"send"}): "and none of them receives what another sends",
     }.get(frozenset(directions), "and no two of them fit together")
     return Diagnosis(
         "crossed-pairs",
         f"{named(circle)} wait for each other: {told}, {end}; "
         f"they waited {in_seconds(waited_s(e, circle))}",
-        "let one side send first and the other receive first, or begin both at once: isend and "
-        "irecv, or batch_isend_irecv",
+        "every send needs its recv on the peer, with the same tag; let one side send first and the "
+        "other receive first, or begin both at once: isend and irecv, or batch_isend_irecv",
         "05 What must two ranks hand over?",
         circle[0],
         talks[circle[0]].direction,
@@ -93,6 +95,8 @@ def _talk(e: Evidence, rank: int) -> _Talk | None:
         return None
     inside = in_function(mine, ("send", "recv", "batch_isend_irecv"))
     last = mine.entries[-1] if mine.entries else None
+    if waits_on_handle(e, rank) and (unanswered := _unanswered(e, rank)):
+        last, inside = unanswered, "wait"
     if last is not None and last.p2p is not None and (inside or gave_up(mine)):
         peer = None if last.p2p.peer == ledger.ANY_RANK else last.p2p.peer
         return _Talk(last.p2p.direction, peer, call_text(last))
@@ -101,6 +105,13 @@ def _talk(e: Evidence, rank: int) -> _Talk | None:
     own = own_frame(mine, e)
     place = f" ({place_text(own.file, own.line, own.code)})" if own else ""
     return _Talk(inside, None, f"{inside}{place}")
+
+
+def _unanswered(e: Evidence, rank: int) -> Entry | None:
+    """The message begun by this rank of which its peer knows nothing; a recv before a send."""
+    open_rows = [row for row in ledger.pairs(e.ledgers) if row.verdict == "missing"]
+    mine = [entry for row in open_rows if (entry := row.entries.get(rank)) is not None]
+    return min(mine, key=lambda n: (n.p2p is not None and n.p2p.direction, n.t), default=None)
 
 
 def _circle(peers: Mapping[int, int | None]) -> list[int]:
@@ -122,9 +133,39 @@ def standstill(e: Evidence) -> Diagnosis | None:
     row = min(rows, key=lambda row: min(n.t for n in row.entries.values() if n is not None))
     entered = {rank: entry for rank, entry in row.entries.items() if entry is not None}
     lacking = sorted(rank for rank, entry in row.entries.items() if entry is None)
-    if lacking:
-        return _missing(e, entered, lacking)
-    return _different(e, entered)
+    found = _missing(e, entered, lacking) if lacking else _different(e, entered)
+    if found is None or found.kind not in ("different-collectives", "uneven-steps"):
+        return found
+    return _astray(e, row, found) or found
+
+
+def _astray(e: Evidence, until: Row, found: Diagnosis) -> Diagnosis | None:
+    """A call inside an `if` on the rank that met another call of the rest, and seemed to fit."""
+    for row in e.rows:
+        if row.t >= until.t:
+            return None
+        here = {rank: entry for rank, entry in row.entries.items() if entry is not None}
+        if row.group != until.group or len(here) < 2:
+            continue
+        for rank, mine in here.items():
+            others = {r: n for r, n in here.items() if n.line != mine.line}
+            alone = {guarded_apart(e, mine, theirs) for theirs in others.values()}
+            if not others or "" in alone:
+                continue
+            few = sorted(here.keys() - others.keys())
+            theirs = next(iter(others.values()))
+            return Diagnosis(
+                "one-rank-only",
+                f"{named(few)} alone entered {call_text(mine)}, inside `{alone.pop()}`; it met "
+                f"{call_text(theirs)} of {named(others)}, and from there on the calls did not fit: "
+                f"{found.sentence}",
+                _ALONE,
+                _lesson_for_alone(mine),
+                rank,
+                call_name(mine),
+                evidence=found.evidence,
+            )
+    return None
 
 
 def _missing(e: Evidence, entered: dict[int, Entry], lacking: list[int]) -> Diagnosis | None:
@@ -132,6 +173,9 @@ def _missing(e: Evidence, entered: dict[int, Entry], lacking: list[int]) -> Diag
     if waited < threshold(e) and not someone_failed(e):
         return None
     entry = next(iter(entered.values()))
+    cut = _cut_off(e, entered)
+    if cut and (left := [rank for rank in lacking if has_left(e, rank)]):
+        lacking = left  # who is still there has broken no connection
     call, rank = call_text(entry), lacking[0]
     their = f"{named(entered)} waited {in_seconds(waited)}"
     if waited < 0.05:
@@ -177,6 +221,15 @@ def _missing(e: Evidence, entered: dict[int, Entry], lacking: list[int]) -> Diag
             "03 How long may a rank wait?",
             **common,
         )
+    if rank in e.ledgers and in_function(e.ledgers[rank], ("new_group",)):
+        return Diagnosis(
+            "never-arrived",
+            f"{never}{elsewhere(e, lacking)}",
+            "every rank must call new_group for every group, its own or not, with the same ranks "
+            "and in the same order",
+            "03 How long may a rank wait?",
+            **common,
+        )
     if rank in e.observed.paused:
         return Diagnosis("paused", never, "resume it: run.resume(rank)", **common)
     if message := _waits_for_message(e):
@@ -188,6 +241,15 @@ def _missing(e: Evidence, entered: dict[int, Entry], lacking: list[int]) -> Diag
             f"{never}; rank {rank} was in {other} instead",
             "bring all ranks to the same collectives in the same order",
             "03 May one rank wait alone?",
+            **common,
+        )
+    if cut:
+        return Diagnosis(
+            "never-arrived",
+            f"{never}{elsewhere(e, lacking)}, alive, but its connections were closed",
+            "who ends its process group (destroy_process_group, or a group that is deleted) must "
+            "have no collective left to take part in, on any rank",
+            "03 May a rank stop when it likes?",
             **common,
         )
     if is_slow(e, rank, waited):
@@ -207,6 +269,14 @@ def _missing(e: Evidence, entered: dict[int, Entry], lacking: list[int]) -> Diag
         "init_process_group(…, timeout=…)",
         "03 How long may a rank wait?",
         **common,
+    )
+
+
+def _cut_off(e: Evidence, entered: Mapping[int, Entry]) -> bool:
+    """Whether those who waited were not out of time but out of a connection."""
+    said = [failures.last_words(e.lines, rank) for rank in entered]
+    return any("Connection closed by peer" in words for words in said) and not any(
+        "Timed out waiting" in words for words in said
     )
 
 
@@ -230,11 +300,12 @@ def _different(e: Evidence, entered: dict[int, Entry]) -> Diagnosis | None:
         if (alone := rank_guard(e, {r: entered[r] for r in few})) and not rank_guard(
             e, {r: entered[r] for r in many}
         ):
-            both_s = in_seconds(waited_s(e, entered))
+            both_s = waited_s(e, entered)
+            waited = f"; they waited {in_seconds(both_s)}" if both_s >= 0.05 else ""
             return Diagnosis(
                 "one-rank-only",
                 f"{named(few)} alone entered {call_text(mine)}, inside `{alone}`; {named(many)} "
-                f"went on to {call_text(theirs)}; they waited {both_s}",
+                f"went on to {call_text(theirs)}{waited}",
                 _ALONE,
                 _lesson_for_alone(mine),
                 **{**common, "rank": few[0], "collective": call_name(mine)},
@@ -298,9 +369,15 @@ def _waits_for_message(e: Evidence) -> Diagnosis | None:
         if _talk(e, talk.peer) or (waited < threshold(e) and not someone_failed(e)):
             continue
         does = "sent" if talk.direction == "recv" else "received"
+        theirs = e.ledgers.get(talk.peer)
+        times = sum(
+            n.p2p is not None and n.p2p.peer == rank and n.p2p.direction != talk.direction
+            for n in (theirs.entries if theirs is not None else ())
+        )
+        told = f"never {does}" if not times else f"{does} only {counted_times(times, 'message')}"
         return Diagnosis(
             "never-arrived",
-            f"rank {talk.peer} never {does}: rank {rank} waited {in_seconds(waited)} in {talk.told}"
+            f"rank {talk.peer} {told}: rank {rank} waited {in_seconds(waited)} in {talk.told}"
             f"{elsewhere(e, [talk.peer])}",
             "every send needs its recv, on the peer, in the same order",
             "05 What must two ranks hand over?",

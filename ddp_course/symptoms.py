@@ -325,8 +325,9 @@ SYMPTOMS = (
         r"(?P<come>\d+)/(?P<all>\d+) clients joined",
         "rank-never-started",
         "only {come} of {all} processes came to the meeting place",
-        "start the missing ones; every node needs the same --nnodes, --nproc-per-node, "
-        "--rdzv-endpoint and --rdzv-id",
+        "start the missing ones; every rank needs the same MASTER_ADDR and MASTER_PORT (or "
+        "init_method), every node the same --nnodes, --nproc-per-node, --rdzv-endpoint and "
+        "--rdzv-id",
         "06 How do the nodes find each other?",
     ),
     Symptom(
@@ -365,6 +366,13 @@ SYMPTOMS = (
         "bad-flags",
         "the script did not accept its arguments",
         "python -m ddp_course run SCRIPT --ranks N -- the script's own flags",
+        "06 How do I leave the notebook?",
+    ),
+    Symptom(
+        r"^EOFError: EOF when reading a line",
+        "no-input",
+        "input() was called, and a rank has no keyboard",
+        "give the script what it asks as a flag: run SCRIPT --ranks N -- --name VALUE",
         "06 How do I leave the notebook?",
     ),
     Symptom(

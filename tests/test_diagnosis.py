@@ -324,6 +324,117 @@ def test_messages_that_nobody_sends_or_that_meet_in_a_circle() -> None:
     assert found.sentence.startswith("rank 0 never sent: rank 1 waited 10.0 s in recv from rank 0")
 
 
+def test_messages_that_were_begun_and_never_answered() -> None:
+    """Both ranks stand in wait() on what isend and irecv gave them; the tags differ."""
+    here = (at(9, "handle.wait()"),)
+    sent = entry(1, 1.0, "send", at(8, "dist.isend(x, 1, tag=1)"), p2p=Pair(1, "send", 1))
+    wanted = entry(1, 1.0, "recv", at(8, "dist.irecv(x, 0, tag=2)"), p2p=Pair(0, "recv", 2))
+    e = evidence([kept(0, 9.0, sent, stack=here), kept(1, 9.0, wanted, stack=here)], {})
+    found = explain(replace(e, ended="time-out"))
+    assert found.kind == "crossed-pairs" and "same tag" in found.remedy
+    assert "rank 0 is in send to rank 1 with tag 1" in found.sentence
+    fits = replace(wanted, p2p=Pair(0, "recv", 1))
+    e = evidence([kept(0, 9.0, sent, stack=here), kept(1, 9.0, fits, stack=here)], {})
+    assert explain(replace(e, ended="time-out")).kind != "crossed-pairs", "they fit"
+
+
+def test_some_of_the_messages_were_sent() -> None:
+    sent, got, wanted = (
+        entry(n, float(n), way, at(8, f"dist.{way}(x)"), p2p=Pair(peer, way))
+        for n, way, peer in ((1, "send", 1), (1, "recv", 0), (2, "recv", 0))
+    )
+    ledgers = [
+        kept(0, 2.0, sent, why="exit", exit_code=0),
+        kept(1, 12.0, got, wanted, why="exception", stack=(at(8, "dist.recv(x)"),)),
+    ]
+    found = explain(evidence(ledgers, {0: 0, 1: 1}, lines=gave_up((1,))))
+    assert found.rank == 0 and found.sentence.startswith("rank 0 sent only 1 message: rank 1")
+
+
+EVALUATION = """
+import torch.distributed as dist
+
+r, world = dist.get_rank(), dist.get_world_size()
+def evaluate(model):
+    return model(x)
+def train(model):
+    model(x).backward()
+if r == 0:
+    evaluate(model)
+{other}train(model)
+"""
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_a_call_of_one_rank_that_met_another_call(tmp_path: Path, apart: bool) -> None:
+    """Rank 0 evaluates the DDP object alone; its broadcast looks like the one of training."""
+    other = "" if apart else "else:\n    "
+    file = str(script(tmp_path, EVALUATION.format(other=other), "train.py"))
+    alone, common = at(6, "return model(x)", file), at(8, "model(x).backward()", file)
+    ledgers = [
+        kept(0, 9.0, entry(1, 1.0, "broadcast", alone), entry(2, 1.2, "broadcast", common),
+             stack=(common, INSIDE)),
+        kept(1, 9.0, entry(1, 1.1, "broadcast", common), entry(2, 1.3, "all_reduce", common),
+             stack=(common, INSIDE)),
+    ]  # fmt: skip
+    found = explain(evidence(ledgers, {}, ended="time-out", script=Path(file)))
+    if apart:
+        assert (found.kind, found.rank, found.collective) == ("one-rank-only", 0, "broadcast #1")
+        assert "inside `if r == 0:`; it met broadcast #1" in found.sentence
+    else:
+        assert found.kind == "different-collectives", found.sentence
+
+
+def test_a_connection_that_a_living_rank_closed() -> None:
+    """It has destroyed its group: neither slow nor late."""
+    ledgers = [
+        kept(0, 1.0, *steps(4), why="exception", stack=(STEP, INSIDE)),
+        kept(1, 1.0, *steps(3), stack=(at(12, "time.sleep(100)"),)),
+    ]
+    found = explain(evidence(ledgers, {0: 1, 1: -15}, lines=raised(0, BROKEN)))
+    assert (found.kind, found.rank) == ("never-arrived", 1) and "alive" in found.sentence
+    assert "destroy_process_group" in found.remedy
+    left = kept(2, 0.9, *steps(3), why="exit", exit_code=0)
+    found = explain(evidence([*ledgers, left], {0: 1, 1: -15, 2: 0}, lines=raised(0, BROKEN)))
+    assert found.kind != "straggler" and found.rank == 2, "not the one that was still at work"
+
+
+def test_a_group_that_not_all_ranks_make() -> None:
+    making = Frame("/v/torch/distributed/distributed_c10d.py", 9, "new_group", "")
+    found = explain(absent_rank((at(12, "dist.new_group([0, 1])"), making)))
+    assert (found.kind, found.rank) == ("never-arrived", 1) and "new_group" in found.remedy
+
+
+def test_a_call_that_all_ranks_are_in() -> None:
+    """One broadcast, from a source that each rank takes for itself."""
+    stack = (at(8, "dist.broadcast(x, src=rank)"), INSIDE)
+    call = entry(1, 1.0, "broadcast", stack[0])
+    where = '  File "/v/torch/distributed/distributed_c10d.py", line 9 in broadcast'
+    texts = ["Current thread 0x01 (most recent call first):", where]
+    lines = [Line(9.0, rank, "stderr", text) for rank in (0, 1) for text in texts]
+    ledgers = [kept(rank, 9.0, call, stack=stack) for rank in (0, 1)]
+    found = explain(evidence(ledgers, {}, ended="time-out", lines=lines))
+    assert found.kind == "stuck" and "src" in found.remedy and "elsewhere" not in found.remedy
+
+
+def test_the_first_of_a_chain_of_exceptions_tells_more() -> None:
+    first = raised(1, "RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed. ")
+    link = "The above exception was the direct cause of the following exception:"
+    last = raised(1, "RuntimeError: DataLoader worker (pid(s) 7) exited unexpectedly")
+    between = [Line(11.0, 1, "stderr", text) for text in ("", link, "")]
+    found = explain(evidence([], {0: -15, 1: 1}, ranks=2, lines=[*first, *between, *last]))
+    assert found.kind == "out-of-memory"
+
+
+def test_an_exception_may_be_long_and_an_end_wordless() -> None:
+    found = explain(evidence([], {0: 1}, ranks=1, lines=raised(0, "ValueError: " + "y" * 90_000)))
+    assert found.kind == "exception" and len(found.sentence) < 1000
+    found = explain(evidence([], {0: 3}, ranks=1))
+    assert "said nothing" in found.sentence and "says" not in found.remedy
+    found = explain(evidence([], {0: -14}, ranks=1))
+    assert "SIGALRM" in found.sentence and found.remedy
+
+
 def test_a_rank_that_left_without_a_word() -> None:
     """os._exit(0): no ledger, and to torchrun a success."""
     ledgers = [kept(0, 2.0, *steps(4), why="exception", stack=(STEP, INSIDE))]
@@ -428,6 +539,7 @@ MESSAGES = {
     "network address. port: 29500, useIpv6: false, code: -98, name: EADDRINUSE": "port-in-use",
     "ModuleNotFoundError: No module named 'einops'": "no-module",
     "train.py: error: unrecognized arguments: --local-rank=0": "local-rank-flag",
+    "EOFError: EOF when reading a line": "no-input",
     "ValueError: DistributedDataParallel device_ids and output_device arguments only work with "
     "single-device/multiple-device GPU modules or CPU modules": "device-ids",
     "RuntimeError: Distributed package doesn't have NCCL built in": "nccl-without-gpu",
