@@ -11,7 +11,7 @@ import itertools
 import re
 import signal
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -111,7 +111,9 @@ def activity(e: Evidence) -> tuple[dict[int, float], float]:
 
 
 def told_t(e: Evidence) -> float:
-    return min((mine.t for mine in e.ledgers.values()), default=e.now)
+    """When the ranks were asked, or ended; one that left well told its own end, long before."""
+    stayed = [mine.t for mine in e.ledgers.values() if mine.why != "exit"]
+    return min(stayed or (mine.t for mine in e.ledgers.values()), default=e.now)
 
 
 def last_step(e: Evidence, rank: int) -> int | None:
@@ -230,6 +232,8 @@ def blocked_in(e: Evidence, rank: int) -> str:
     if mine is None or not mine.stack:
         return ""
     inner = mine.stack[-1]
+    if inner.function == "_shutdown" and Path(inner.file).name == "threading.py":
+        return "a thread of its own that has not ended"
     if not _is_learners(inner.file, e):
         return _WAITS.get(Path(inner.file).name, "")
     waits = re.search(r"\.(acquire|wait|join|get|recv|read|readline)\(|\binput\(", inner.code or "")
@@ -262,7 +266,7 @@ def _key(entry: Entry) -> tuple[str, int] | None:
 
 
 def rank_guard(e: Evidence, entered: Mapping[int, Entry]) -> str:
-    """The `if` on the rank inside which these ranks made their call, or ""."""
+    """ "inside `if rank == 0:`", if these ranks made their call under such a condition, or ""."""
     for rank, entry in entered.items():
         places = [(entry.line.file, entry.line.line)] if entry.line else []
         mine = e.ledgers.get(rank)
@@ -270,12 +274,12 @@ def rank_guard(e: Evidence, entered: Mapping[int, Entry]) -> str:
             places += [(f.file, f.line) for f in mine.stack if _is_learners(f.file, e)]
         for file, line in places:
             if found := _guard_of(_readable(file, e), line):
-                return f"if {found.test}:"
+                return found.told
     return ""
 
 
 def guarded_apart(e: Evidence, mine: Entry, theirs: Entry) -> str:
-    """The `if` on the rank around one of two calls that met, if the other is at no part of it."""
+    """The condition on the rank of one of two calls that met, if the other is at no part of it."""
     if mine.line is None or theirs.line is None or _key(mine) == _key(theirs):
         return ""
     source = _readable(mine.line.file, e)
@@ -286,16 +290,16 @@ def guarded_apart(e: Evidence, mine: Entry, theirs: Entry) -> str:
         lines = [theirs.line.line, *_called_from(source, theirs.line.line)]
         if any(found.first <= line <= found.last for line in lines):
             return ""
-    return f"if {found.test}:"
+    return found.told
 
 
 @dataclass(frozen=True)
 class _Guard:
-    """An `if` on the rank."""
+    """Lines that only some ranks reach."""
 
-    test: str
+    told: str  # "inside `if rank == 0:`", "after `if rank != 0: return`"
     first: int
-    body: int  # the body's last line
+    body: int  # the last of these lines
     last: int  # that of the whole statement, `else` included
     leaves: bool  # the body ends by leaving, so that what follows is an `else`
 
@@ -325,17 +329,45 @@ def _parsed(source: str) -> ast.Module:
 def _guards(source: str) -> list[_Guard]:
     tree, found = _parsed(source), []
     names = _names_of_rank(tree)
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.If):
-            continue
-        test = ast.get_source_segment(source, node.test) or ""
-        used = {n.id for n in ast.walk(node.test) if isinstance(n, ast.Name)}
-        if _RANKED.search(test) or used & names:
-            end = node.body[-1]
-            leaves = isinstance(end, ast.Return | ast.Continue | ast.Break)
-            lines = node.body[0].lineno, end.end_lineno or 0, node.end_lineno or 0
-            found.append(_Guard(" ".join(test.split())[:60], *lines, leaves))
+    for block in _blocks(tree):
+        for node in block:
+            if not isinstance(node, ast.If):
+                continue
+            test = ast.get_source_segment(source, node.test) or ""
+            used = {n.id for n in ast.walk(node.test) if isinstance(n, ast.Name)}
+            if not _RANKED.search(test) and not used & names:
+                continue
+            told, end, last = f"if {' '.join(test.split())[:60]}:", node.body[-1], node.end_lineno
+            leaves = isinstance(end, ast.Return | ast.Continue)
+            lines = node.body[0].lineno, end.end_lineno or 0, last or 0
+            found.append(_Guard(f"inside `{told}`", *lines, leaves))
+            rest = block[block.index(node) + 1 :]
+            if leaves and rest and not node.orelse:
+                word, to = type(end).__name__.lower(), rest[-1].end_lineno or 0
+                told = f"after `{told} {word}`"
+                found.append(_Guard(told, rest[0].lineno, to, to, leaves=True))
     return found
+
+
+def _blocks(tree: ast.Module) -> Iterator[list[ast.stmt]]:
+    for node in ast.walk(tree):
+        for name in ("body", "orelse", "finalbody"):
+            block = getattr(node, name, None)
+            if isinstance(block, list):
+                yield block
+
+
+def in_cleanup(e: Evidence, entry: Entry) -> str:
+    """The `finally` or `except` in which a call stands, or ""."""
+    if entry.line is None:
+        return ""
+    for node in ast.walk(_parsed(_readable(entry.line.file, e))):
+        if isinstance(node, ast.Try):
+            handlers = [stmt for handler in node.handlers for stmt in handler.body]
+            for word, block in (("finally", node.finalbody), ("except", handlers)):
+                if any(n.lineno <= entry.line.line <= (n.end_lineno or 0) for n in block):
+                    return word
+    return ""
 
 
 def _names_of_rank(tree: ast.Module) -> set[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from ddp_course.clues import (
     guarded_apart,
     has_left,
     has_seen,
+    in_cleanup,
     in_function,
     in_loader,
     in_seconds,
@@ -136,7 +137,22 @@ def standstill(e: Evidence) -> Diagnosis | None:
     found = _missing(e, entered, lacking) if lacking else _different(e, entered)
     if found is None or found.kind not in ("different-collectives", "uneven-steps"):
         return found
-    return _astray(e, row, found) or found
+    return _astray(e, row, found) or _by_exception(e, found)
+
+
+def _by_exception(e: Evidence, found: Diagnosis) -> Diagnosis:
+    """A rank that talks while it cleans up may be there by an exception that nobody has seen."""
+    mine = None if found.rank is None else e.ledgers.get(found.rank)
+    word = in_cleanup(e, mine.entries[-1]) if mine is not None and mine.entries else ""
+    if not word:
+        return found
+    return replace(
+        found,
+        sentence=f"{found.sentence}. Rank {found.rank}'s call stands in `{word}`: an exception "
+        "that is not printed yet may have brought it there",
+        remedy=f"print the exception before anything that waits for other ranks, and let no "
+        f"`{word}` communicate; else: {found.remedy}",
+    )
 
 
 def _astray(e: Evidence, until: Row, found: Diagnosis) -> Diagnosis | None:
@@ -156,7 +172,7 @@ def _astray(e: Evidence, until: Row, found: Diagnosis) -> Diagnosis | None:
             theirs = next(iter(others.values()))
             return Diagnosis(
                 "one-rank-only",
-                f"{named(few)} alone entered {call_text(mine)}, inside `{alone.pop()}`; it met "
+                f"{named(few)} alone entered {call_text(mine)}, {alone.pop()}; it met "
                 f"{call_text(theirs)} of {named(others)}, and from there on the calls did not fit: "
                 f"{found.sentence}",
                 _ALONE,
@@ -188,8 +204,9 @@ def _missing(e: Evidence, entered: dict[int, Entry], lacking: list[int]) -> Diag
         only = next(iter(entered))
         return Diagnosis(
             "one-rank-only",
-            f"rank {only} alone entered {call}, inside `{alone}`, and waited "
-            f"{in_seconds(waited)}; {named(lacking)} never did{elsewhere(e, lacking)}",
+            f"rank {only} alone entered {call}, {alone}"
+            f"{f', and waited {in_seconds(waited)}' if waited >= 0.05 else ''}; "
+            f"{named(lacking)} never did{elsewhere(e, lacking)}",
             _ALONE,
             _lesson_for_alone(entry),
             **{**common, "rank": only},
@@ -304,7 +321,7 @@ def _different(e: Evidence, entered: dict[int, Entry]) -> Diagnosis | None:
             waited = f"; they waited {in_seconds(both_s)}" if both_s >= 0.05 else ""
             return Diagnosis(
                 "one-rank-only",
-                f"{named(few)} alone entered {call_text(mine)}, inside `{alone}`; {named(many)} "
+                f"{named(few)} alone entered {call_text(mine)}, {alone}; {named(many)} "
                 f"went on to {call_text(theirs)}{waited}",
                 _ALONE,
                 _lesson_for_alone(mine),
@@ -313,11 +330,8 @@ def _different(e: Evidence, entered: dict[int, Entry]) -> Diagnosis | None:
     for few, many in ((odd, most), (most, odd)):
         mine, theirs = entered[few[0]], entered[many[0]]
         steps = steps_at(e.ledgers[few[0]], theirs)
-        if (
-            steps
-            and steps_at(e.ledgers[many[0]], theirs) > steps
-            and not has_seen(e.ledgers[many[0]], mine)
-        ):
+        seen = has_seen(e.ledgers[many[0]], mine) and not _goes_on(e, theirs)
+        if steps and steps_at(e.ledgers[many[0]], theirs) > steps and not seen:
             common |= {"rank": few[0], "collective": call_name(theirs)}
             went_on = f" and went on to {call_text(mine)}"
             waiting = {r: entered[r] for r in many}
@@ -337,6 +351,13 @@ def _different(e: Evidence, entered: dict[int, Entry]) -> Diagnosis | None:
         "03 May one rank wait alone?",
         **common,
     )
+
+
+def _goes_on(e: Evidence, entry: Entry) -> bool:
+    """Whether all ranks were at this call's line in the row before it."""
+    before = [row for row in e.rows if (row.group, row.n) == (entry.group, entry.n - 1)]
+    calls = [call for row in before for call in row.entries.values()]
+    return bool(calls) and all(call is not None and call.line == entry.line for call in calls)
 
 
 def _uneven(
@@ -395,6 +416,8 @@ def left_early(e: Evidence) -> Diagnosis | None:
     failed = [rank for rank, code in e.codes.items() if code not in (0, -signal.SIGTERM)]
     if not left or not failed:
         return None
+    if e.ended == "time-out" and e.ledgers and not any(other_call(e, rank) for rank in failed):
+        return None  # it is by itself that the rest did not end
     first = min(left, key=lambda rank: dead.get(rank, 0.0))
     return Diagnosis(
         "exit-early",

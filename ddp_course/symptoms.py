@@ -234,6 +234,15 @@ SYMPTOMS = (
     ),
     # Backends and devices
     Symptom(
+        r"Found no NVIDIA driver|Torch not compiled with CUDA enabled|No CUDA GPUs are available"
+        r"|on a CUDA device but torch\.cuda\.is_available\(\) is False",
+        "no-gpu",
+        "the script asks for a GPU, and torch finds none here",
+        'device = "cuda" if torch.cuda.is_available() else "cpu", and .to(device) instead of '
+        ".cuda(); torch.load(…, map_location=device); without a GPU no torch.cuda.set_device",
+        "00 Which device is mine?",
+    ),
+    Symptom(
         r"ProcessGroupNCCL is only supported with GPUs|doesn't have NCCL built in",
         "nccl-without-gpu",
         "NCCL needs GPUs, and there is none here",
@@ -329,6 +338,13 @@ SYMPTOMS = (
         "init_method), every node the same --nnodes, --nproc-per-node, --rdzv-endpoint and "
         "--rdzv-id",
         "06 How do the nodes find each other?",
+    ),
+    Symptom(
+        r"^RuntimeError: Wait timeout$",
+        "rank-never-started",
+        "the others did not come to the file of init_method (file://…)",
+        "all ranks need one file, new for each run; under torchrun leave init_method out",
+        "02 How do the ranks find each other?",
     ),
     Symptom(
         r"RendezvousTimeoutError",

@@ -385,6 +385,76 @@ def test_a_call_of_one_rank_that_met_another_call(tmp_path: Path, apart: bool) -
         assert found.kind == "different-collectives", found.sentence
 
 
+CLEANUP = """
+class Trainer:
+    def end_of_epoch(self):
+        if self.rank != 0:
+            return
+        self.report()
+    def report(self):
+        dist.all_gather(out, x)
+    def train(self):
+        try:
+            dist.all_reduce(x)
+        finally:
+            dist.barrier()
+"""
+
+
+def went_on(file: str, call: Frame, rank: int = 0) -> Diagnosis:
+    """After two steps in line 11, one rank makes this call and the other a third step."""
+    step = at(11, "dist.all_reduce(x)", file)
+    lines = {rank: call, 1 - rank: step}
+    ledgers = [
+        kept(r, 9.0, *(entry(n, n, line=step) for n in (1, 2)),
+             entry(3, 3.0, "all_reduce" if lines[r] is step else "barrier", lines[r]),
+             stack=(lines[r], INSIDE))
+        for r in (0, 1)
+    ]  # fmt: skip
+    return explain(evidence(ledgers, {}, ended="time-out", script=Path(file)))
+
+
+def test_a_call_after_an_early_return_on_the_rank(tmp_path: Path) -> None:
+    """Two calls away from the condition, in another method."""
+    file = str(script(tmp_path, CLEANUP, "train.py"))
+    found = went_on(file, at(8, "dist.all_gather(out, x)", file))
+    assert (found.kind, found.rank) == ("one-rank-only", 0)
+    assert "after `if self.rank != 0: return`" in found.sentence
+
+
+def test_a_call_while_cleaning_up_may_hide_an_exception(tmp_path: Path) -> None:
+    file = str(script(tmp_path, CLEANUP, "train.py"))
+    found = went_on(file, at(13, "dist.barrier()", file), rank=1)
+    assert (found.kind, found.rank) == ("uneven-steps", 1)
+    assert "stands in `finally`" in found.sentence and "exception" in found.remedy
+
+
+def test_validation_of_another_length_before_the_next_epoch() -> None:
+    """Both lines were seen by all: who goes on to the other line has made fewer steps here."""
+    train, check = at(31, "loss.backward()"), at(40, "dist.all_reduce(correct)")
+    plan = {0: (train, check, train), 1: (train, check, check)}
+    ledgers = [
+        kept(rank, 9.0, *(
+            replace(entry(n, n, line=line), sizes=((8 if line is train else 1,),))
+            for n, line in enumerate(lines, start=1)
+        ), stack=(lines[-1], INSIDE))
+        for rank, lines in plan.items()
+    ]  # fmt: skip
+    found = explain(evidence(ledgers, {}, ended="time-out"))
+    assert (found.kind, found.rank) == ("uneven-steps", 0) and "train.py:40" in found.sentence
+
+
+def test_a_thread_that_does_not_end() -> None:
+    """One rank has left, as it should; the other waits for its own thread."""
+    waits = Frame("/usr/lib/python3.11/threading.py", 9, "_shutdown", "")
+    ledgers = [
+        kept(0, 0.5, *steps(2), why="exit", exit_code=0),
+        kept(1, 9.0, *steps(2), why="asked", stack=(waits,)),
+    ]
+    found = explain(evidence(ledgers, {0: 0, 1: -6}, ended="time-out", limit_s=9))
+    assert (found.kind, found.rank) == ("stuck", 1) and "thread of its own" in found.sentence
+
+
 def test_a_connection_that_a_living_rank_closed() -> None:
     """It has destroyed its group: neither slow nor late."""
     ledgers = [
@@ -540,6 +610,8 @@ MESSAGES = {
     "ModuleNotFoundError: No module named 'einops'": "no-module",
     "train.py: error: unrecognized arguments: --local-rank=0": "local-rank-flag",
     "EOFError: EOF when reading a line": "no-input",
+    "AssertionError: Torch not compiled with CUDA enabled": "no-gpu",
+    "RuntimeError: Wait timeout": "rank-never-started",
     "ValueError: DistributedDataParallel device_ids and output_device arguments only work with "
     "single-device/multiple-device GPU modules or CPU modules": "device-ids",
     "RuntimeError: Distributed package doesn't have NCCL built in": "nccl-without-gpu",
