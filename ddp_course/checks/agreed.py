@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+BACK = "back"  # instead of a line: this rank has come back from the learner's function
 CPU = -1  # ex01: instead of a GPU's number; no device_ids are [CPU]
 # So many further numbers are averaged, or handed over, beside the few that a verdict shows: what a
 # right answer moves must stand out from what any job moves.

@@ -34,7 +34,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-from ddp_course.checks.agreed import BALLAST, CPU, LEARNING_RATE, MOMENTUM, SAVED_BALLAST
+from ddp_course.checks.agreed import BACK, BALLAST, CPU, LEARNING_RATE, MOMENTUM, SAVED_BALLAST
 from ddp_course.checks.evidence import SOCKET, Array, Message, pack, split, unpack
 from ddp_course.devices import my_place
 from ddp_course.report import my_folder, run_rank
@@ -101,14 +101,15 @@ class Counted:
     def __init__(self, function: Function, module: str) -> None:
         self._function, self._before = function, -1  # -1: not inside
         self._done = 0
+        self.back = False  # whether it has been called, and has come back
         self.__module__ = module
 
     def __call__(self, *inputs: Any) -> Any:
-        self._before = _started()
+        self._before, self.back = _started(), False
         try:
             return self._function(*inputs)
         finally:
-            self._done, self._before = self.calls or 0, -1
+            self._done, self._before, self.back = self.calls or 0, -1, True
 
     @property
     def calls(self) -> int | None:
@@ -141,6 +142,8 @@ class Whereabouts:
         if frame is not None:
             text = linecache.getline(self._path, frame.f_lineno).strip()
             line = f"line {frame.f_lineno}: {text}"
+        elif self.function and self.function.back:
+            line = BACK
         calls = self.function.calls if self.function else None
         return {"line": line, "cpu_s": self._cpu_s() - self._began_s, "calls": calls}
 
@@ -372,7 +375,7 @@ def drive_ex03c(function: Function, inputs: Tensors, device: torch.device) -> Te
 
 
 def drive_ex04(function: Function, inputs: Tensors, device: torch.device) -> Tensors:
-    """Call it twice, as two processes would: fresh model, optimizer and random state each time."""
+    """Call it in two processes: after the first call rank 1 is killed, and torchrun starts anew."""
     path, first = my_folder() / "checkpoint.pt", int(inputs["first"])
     models = []
     for name in ("weight", "fresh_weight"):  # both before any call: DDP's constructor communicates
@@ -385,9 +388,9 @@ def drive_ex04(function: Function, inputs: Tensors, device: torch.device) -> Ten
     ]
     drawn: list[float] = []
     outputs: Tensors = {}
-    for model, seed, count in zip(
-        models, ("seed", "fresh_seed"), (first, len(batches)), strict=True
-    ):
+    lives = list(zip(models, ("seed", "fresh_seed"), (first, len(batches)), strict=True))
+    for model, seed, count in lives[min(attempt(), 1) :]:
+        outputs["saved"] = np.array(int(path.exists()))
         optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
         torch.manual_seed(int(inputs[seed][0]))
         drawn.clear()
@@ -400,7 +403,10 @@ def drive_ex04(function: Function, inputs: Tensors, device: torch.device) -> Ten
             optimizer.step()
 
         function(take_step, batches[:count], model, optimizer, path)
-        outputs.setdefault("saved", np.array(int(path.exists())))
+        if model is models[0]:
+            dist.barrier()  # rank 0 has saved
+            if dist.get_rank() == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
     outputs["steps"] = np.array(len(drawn))
     outputs["draws"] = np.array(drawn, dtype=np.float32)
     outputs["next"] = outputs["draws"][:1]

@@ -1,4 +1,5 @@
-"""ex04: a training that saves and resumes exactly, called twice as by two processes.
+"""ex04: a training that saves and resumes exactly, called in two processes: in between a rank is
+killed, so nothing but a file is left of the first call.
 
 The step is that of a linear layer under DDP, with momentum, and it draws one random number, as
 dropout would. The oracle is one process that is never interrupted, with all ranks' batches.
@@ -22,13 +23,14 @@ from ddp_course.checks.manifest import (
 )
 
 BATCHES, SIZE, FEATURES = 6, 4, 3
+MOST_FIRST = 3  # batches before the interruption
 
 
 def _draw(random: np.random.Generator, ranks: int) -> PerRank:
     """`first` batches are trained before the interruption; seeds are another on each rank."""
     seeds = random.choice(2**31, size=(2, ranks), replace=False)
     shared: Tensors = {
-        "first": np.array(int(random.integers(2, 4)), dtype=np.int64),
+        "first": np.array(int(random.integers(2, MOST_FIRST + 1)), dtype=np.int64),
         "weight": random.normal(size=(1, FEATURES)).astype(np.float32),
         "fresh_weight": random.normal(size=(1, FEATURES)).astype(np.float32),
     }
@@ -158,8 +160,9 @@ EXERCISE = Exercise(
     difficulty="hard",
     minutes=25,
     ranks=3,
+    restarts=1,
     draw=_draw,
-    moves=lambda ranks: BATCHES * all_reduced(SAVED_BALLAST, ranks),
+    moves=lambda ranks: (BATCHES - MOST_FIRST) * all_reduced(SAVED_BALLAST, ranks),
     checks=(
         Check(
             id="steps",
@@ -261,7 +264,7 @@ EXERCISE = Exercise(
     },
     hang_hint="save() and random_states() wait for all ranks. Is there an `if rank == …` around "
     "one of them?",
-    calls=lambda inputs: BATCHES,
+    calls=lambda inputs: BATCHES - _first(inputs),
     tiers=Tiers(
         question="Make a list of everything that the next step depends on. Which of these does a "
         "fresh process not have?",

@@ -18,6 +18,7 @@ import numpy as np
 
 from ddp_course import untrusted
 from ddp_course.checks import live, record
+from ddp_course.checks.agreed import BACK
 from ddp_course.checks.evidence import Array
 from ddp_course.checks.exercises import EXERCISES as EXERCISES
 from ddp_course.checks.exercises import exercise_file, find
@@ -209,7 +210,7 @@ def _table_of_acts(seen: list[Observation]) -> dict[str, Any]:
     head, rows = ["rank", "what it did"], [[str(one.rank), _did(one)] for one in seen]
     most = max(one.calls or 0 for one in seen)
     columns = {
-        "where": [one.line if not one.answered else "" for one in seen],
+        "where": [one.line if not one.answered and one.line != BACK else "" for one in seen],
         "collectives": [_calls(one, most) for one in seen],
     }
     for name, cells in columns.items():
@@ -237,7 +238,13 @@ def _did(one: Observation) -> str:
         "gone": f"left without an answer{f': {one.error}' * bool(one.error)}",
         "malformed": "answered what cannot be judged",
     }
-    return words.get(one.state) or f"raised {one.error.partition(chr(10))[0][:80]}"
+    state = "returned" if _is_back(one) else one.state
+    return words.get(state) or f"raised {one.error.partition(chr(10))[0][:80]}"
+
+
+def _is_back(one: Observation) -> bool:
+    """Whether a rank has come back from the function and waits for the others only."""
+    return one.state == "computing" and one.line == BACK
 
 
 def _late(one: Observation) -> bool:
@@ -252,6 +259,8 @@ def _hang(exercise: Exercise, gathered: Gathered) -> dict[str, object]:
     }
     state = next((state for state in what if any(one.state == state for one in seen)), "")
     waiting = [str(one.rank) for one in seen if one.state == state or (not state and _late(one))]
+    if not all(_is_back(seen[int(rank)]) for rank in waiting):
+        waiting = [rank for rank in waiting if not _is_back(seen[int(rank)])]
     names = f"rank {waiting[0]}" if len(waiting) == 1 else f"ranks {', '.join(waiting)}"
     said = {
         "message": f"After {gathered.waited_s:.0f} s {names} "

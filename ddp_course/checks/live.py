@@ -12,6 +12,7 @@ from html import escape
 from typing import Any
 
 from ddp_course import launcher
+from ddp_course.checks.agreed import BACK
 from ddp_course.checks.supervisor import Observation
 from ddp_course.views.style import badge, page
 
@@ -54,7 +55,8 @@ def shown(exercise: str) -> Iterator[Tell | None]:
 def act(one: Observation) -> str:
     """What a rank does, as sign and words."""
     if one.state == "computing" and one.still >= _WAITS:
-        return f"‖ waiting {one.line and 'in ' + one.line}".rstrip()
+        line = "" if one.line == BACK else one.line
+        return f"‖ waiting {line and 'in ' + line}".rstrip()
     return WORDS[one.state]
 
 
