@@ -342,7 +342,8 @@ def _guards(source: str) -> list[_Guard]:
             lines = node.body[0].lineno, end.end_lineno or 0, last or 0
             found.append(_Guard(f"inside `{told}`", *lines, leaves))
             rest = block[block.index(node) + 1 :]
-            if leaves and rest and not node.orelse:
+            always = not isinstance(node.test, ast.BoolOp)  # not "and step == 7"
+            if leaves and always and rest and not node.orelse:
                 word, to = type(end).__name__.lower(), rest[-1].end_lineno or 0
                 told = f"after `{told} {word}`"
                 found.append(_Guard(told, rest[0].lineno, to, to, leaves=True))

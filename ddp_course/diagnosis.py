@@ -415,8 +415,8 @@ def _at_work(e: Evidence) -> Diagnosis | None:
             f"{named(blocked)} waited for {blocked[rank]}{standing_at(e, rank)}{_limit(e)}",
             "look at that line: nothing that it waits for came"
             if standing_at(e, rank)
-            else "Thread(…, daemon=True) ends with the script; a thread that is needed must be told "
-            "to end",
+            else "Thread(…, daemon=True) ends with the script; a thread that is needed must be "
+            "told to end",
             "03 How long may a rank wait?",
             rank if len(blocked) < e.ranks else None,
             evidence=standing(e),
