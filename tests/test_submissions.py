@@ -207,6 +207,43 @@ def test_a_cell_that_python_cannot_read_is_still_that_students_answer(tmp_path: 
     assert "Python cannot read" in not_yet(path, "sum_over_ranks") or not_yet(path, "x")
 
 
+def test_lines_that_only_a_notebook_knows_do_not_spoil_a_cell(tmp_path: Path) -> None:
+    lines = ["%time 1 + 1", "!ls", "files = !ls", "here = %pwd", "?print", "sum_over_ranks??"]
+    cell = "\n".join(["def sum_over_ranks(number):", "    return 2  # enough?", *lines])
+    (tmp_path / "hw.ipynb").write_text(notebook(cell))
+    text = graded(tmp_path, read(tmp_path, tmp_path / "hw.ipynb"))
+    compile(text, "hw", "exec")
+    assert text.rstrip().endswith("return 2  # enough?")
+
+
+def test_a_cell_that_python_can_read_is_left_as_it_is(tmp_path: Path) -> None:
+    cell = 'def sum_over_ranks(number):\n    return ("%s"\n    % number)'
+    (tmp_path / "hw.ipynb").write_text(notebook(cell))
+    assert cell in graded(tmp_path, read(tmp_path, tmp_path / "hw.ipynb"))
+
+
+def test_a_file_that_is_not_named_like_an_exercise_is_said(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "homework.py").write_text("def sum_over_ranks(number):\n    return 1\n")
+    (tmp_path / "in" / "helper.py").write_text("def other():\n    return sum_over_ranks\n")
+    (tmp_path / "in" / "ｅｘ０２.py").write_text("wide = 1\n")
+    collected = read(tmp_path, tmp_path / "in")
+    assert list(collected.answers) == ["ex02"]
+    (note,) = collected.notes
+    assert "homework.py is not graded" in note and "ex00_sum_over_ranks.py" in note
+
+
+def test_of_two_members_of_one_name_the_last_is_taken(tmp_path: Path) -> None:
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as into, pytest.warns(UserWarning, match="Duplicate"):
+        for text in ("first = 1", "last = 2"):
+            into.writestr("ex00_sum_over_ranks.py", text)
+    (tmp_path / "hw.zip").write_bytes(data.getvalue())
+    collected = read(tmp_path, tmp_path / "hw.zip")
+    assert graded(tmp_path, collected) == "last = 2"
+    assert "twice" in collected.notes[0]
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"cells": 3}', '{"cells": [{}]}', "[" * 9999])
 def test_a_broken_notebook_is_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "s1.ipynb").write_text(text)

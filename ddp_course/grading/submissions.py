@@ -47,6 +47,9 @@ _SKIPPED = ("__pycache__", "__MACOSX", ".git", ".ipynb_checkpoints")
 _MODULES = {*sys.stdlib_module_names, "ddp_course", "numpy", "torch", "torchvision"}
 _MAGIC = re.compile(r"%%(?:job|writefile)\s+(?:-a\s+)?[\"']?(?P<name>[^\s\"']+)")
 
+# A line that only a notebook knows: %magic, !command, ?help, help?, and magic = %that or !this.
+_IPYTHON = re.compile(r"\s*(?:[%!?]|$|[\w.*]+\?\??\s*$|[\w, ]+=\s*[%!])")
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -286,8 +289,12 @@ def _unpack(
     """The files of an archive; archives inside it are not opened."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            last = {entry.filename: entry for entry in archive.infolist()}  # as unzip would have it
             for entry in archive.infolist():
                 budget.file()
+                if entry is not last[entry.filename]:
+                    collected.note(f"{place} has {entry.filename} twice: the last is taken")
+                    continue
                 yield from _member(archive, entry, place, collected, budget)
     except (zipfile.BadZipFile, EOFError, ValueError, NotImplementedError, OverflowError) as error:
         collected.note(f"{place} is no archive that can be read: {error}")
@@ -339,10 +346,17 @@ def _answers(name: str, text: bytes, collected: Collected) -> Iterator[tuple[str
         yield from _from_notebook(name, text, collected)
     elif named := _named(PurePosixPath(name).stem):
         yield (*named, text)
+    else:
+        for one in EXERCISES.values():
+            if re.search(rf"^def {one.function}\b".encode(), text, re.MULTILINE):
+                collected.note(
+                    f"{name} is not graded; if it answers {one.name}, name it {one.stem}.py"
+                )
 
 
 def _named(stem: str) -> tuple[str, int] | None:
     """The exercise that a file's name means, and how sure that is."""
+    stem = unicodedata.normalize("NFKC", stem)
     for one in EXERCISES.values():
         if stem == one.stem:
             return one.name, 0
@@ -379,8 +393,10 @@ def _from_notebook(
             if named:
                 whole[named[0]] = cell.lstrip().partition("\n")[2]
             continue
-        lines = "\n".join("" if line.lstrip()[:1] in "%!?" else line for line in cell.splitlines())
-        tree = _parsed(lines)
+        lines, tree = cell, _parsed(cell)
+        if tree is None:
+            lines = "\n".join("" if _IPYTHON.match(line) else line for line in cell.splitlines())
+            tree = _parsed(lines)
         if tree is None:
             # A cell that Python cannot read is still somebody's answer: its error is the verdict.
             for one in EXERCISES.values():
