@@ -207,6 +207,8 @@ from ddp_course.grading import sandbox
 with sandbox.image(Path(sys.argv[1])) as image:
     inside = sandbox.Sandbox(image, image, image, ["-c", "import time; time.sleep(600)"])
     while not inside.processes():  # bubblewrap has made its arrangements when it starts something
+        if inside.ended:
+            sys.exit(inside.last_words())
         time.sleep(0.01)
     print(inside.init, flush=True)
     time.sleep(600)
