@@ -184,6 +184,16 @@ def in_loader(e: Evidence, rank: int) -> bool:
     )
 
 
+def is_importing(e: Evidence, rank: int) -> bool:
+    """Whether a rank was in the middle of an import, of no module of the learner's."""
+    mine = e.ledgers.get(rank)
+    stack = mine.stack if mine is not None else ()
+    files = [frame.file for frame in stack] or [f[0] for f in failures.stack_of(e.lines, rank)]
+    own = [i for i, file in enumerate(files) if _is_learners(file, e)]
+    inner = files[own[-1] :] if own else files
+    return any(file.startswith("<frozen importlib") for file in inner)
+
+
 def other_call(e: Evidence, rank: int) -> str:
     """The collective or message in which a rank is that others wait for elsewhere."""
     mine = e.ledgers.get(rank)
@@ -280,17 +290,25 @@ def rank_guard(e: Evidence, entered: Mapping[int, Entry]) -> str:
 
 def guarded_apart(e: Evidence, mine: Entry, theirs: Entry) -> str:
     """The condition on the rank of one of two calls that met, if the other is at no part of it."""
-    if mine.line is None or theirs.line is None or _key(mine) == _key(theirs):
+    found = None if mine.line is None else _guard_of(_readable(mine.line.file, e), mine.line.line)
+    if found is None or found.leaves or theirs.line is None or branches(e, mine, theirs):
         return ""
+    return found.told
+
+
+def branches(e: Evidence, mine: Entry, theirs: Entry) -> bool:
+    """Whether two calls at different lines are what a script has for different ranks."""
+    if mine.line is None or theirs.line is None or _key(mine) == _key(theirs):
+        return False
     source = _readable(mine.line.file, e)
     found = _guard_of(source, mine.line.line)
-    if found is None or found.leaves or _guard_of(_readable(theirs.line.file, e), theirs.line.line):
-        return ""
-    if theirs.line.file == mine.line.file:
-        lines = [theirs.line.line, *_called_from(source, theirs.line.line)]
-        if any(found.first <= line <= found.last for line in lines):
-            return ""
-    return found.told
+    if found is None:
+        return False
+    if _guard_of(_readable(theirs.line.file, e), theirs.line.line):
+        return True
+    lines = [theirs.line.line, *_called_from(source, theirs.line.line)]
+    same = theirs.line.file == mine.line.file
+    return same and any(found.first <= line <= found.last for line in lines)
 
 
 @dataclass(frozen=True)
@@ -446,9 +464,16 @@ def standing(e: Evidence) -> tuple[str, ...]:
         if own is not None and mine.entries and _key(mine.entries[-1]) == (own.file, own.line):
             told.append(f"rank {rank}{code} was in {call_text(mine.entries[-1])}")
             continue
-        where = standing_at(e, rank).strip() or "at its end"
+        where = standing_at(e, rank).strip() or _without_own_line(mine)
         told.append(f"rank {rank}{code} was {where}{last}")
     return tuple(told)
+
+
+def _without_own_line(mine: Ledger) -> str:
+    """Where a rank was, if in no line of the learner's."""
+    if not mine.stack or mine.stack[-1].function == "_shutdown":
+        return "at its end"
+    return f"in {mine.stack[-1].function} ({Path(mine.stack[-1].file).name})"
 
 
 def standing_at(e: Evidence, rank: int) -> str:

@@ -28,6 +28,7 @@ from ddp_course.clues import (
     in_function,
     in_loader,
     in_seconds,
+    is_importing,
     last_step,
     named,
     place_text,
@@ -419,6 +420,17 @@ def _at_work(e: Evidence) -> Diagnosis | None:
             "told to end",
             "03 How long may a rank wait?",
             rank if len(blocked) < e.ranks else None,
+            evidence=standing(e),
+        )
+    loading = [rank for rank in range(e.ranks) if is_importing(e, rank)]
+    if loading and e.ended == "time-out":
+        return Diagnosis(
+            "too-slow",
+            f"the run did not end within its limit of {e.limit_s:g} s (limit_s): {named(loading)} "
+            f"still imported modules{standing_at(e, loading[0])}",
+            f"allow more time (limit_s={10 * e.limit_s:g}, in a shell --limit): the first import "
+            "of torch takes long, on a busy machine longer",
+            "03 How long may a rank wait?",
             evidence=standing(e),
         )
     inside = {rank: text for rank in range(e.ranks) if (text := _stack_in_collective(e, rank))}

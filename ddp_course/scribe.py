@@ -50,7 +50,7 @@ VERSION = 1
 ANY_RANK = -1  # the peer of a receive from whoever sends
 KEEP = 500  # entries that are written, the last ones
 _KEEP_SIZES = 64  # of one entry's tensors
-_KEEP_FRAMES = 60  # of a stack, the inner ones
+_OUTER, _INNER = 20, 40  # frames of a stack that are kept: the learner's own may be far outside
 _KEEP_TEXT = 2000  # characters of an exception's text
 _FRAMES_OF_ISSUE = 24  # noted with a send or recv
 _HEARD = signal.SIGTERM, signal.SIGURG
@@ -468,7 +468,8 @@ class _Scribe:
 
     def _stack(self, frames: Iterable[Frame]) -> list[dict[str, Any]]:
         told = [self._line(frame) for frame in frames if not _is_ours(frame[0])]
-        return [line for line in told if line is not None][-_KEEP_FRAMES:]
+        kept = [line for line in told if line is not None]
+        return kept if len(kept) <= _OUTER + _INNER else kept[:_OUTER] + kept[-_INNER:]
 
 
 class _NotingLookups:

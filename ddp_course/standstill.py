@@ -13,6 +13,7 @@ from typing import Any
 
 from ddp_course import failures, ledger
 from ddp_course.clues import (
+    branches,
     brought,
     call_name,
     call_text,
@@ -200,7 +201,8 @@ def _missing(e: Evidence, entered: dict[int, Entry], lacking: list[int]) -> Diag
         "rank": rank, "collective": call_name(entry), "evidence": standing(e),
     }  # fmt: skip
     never = f"{named(lacking)} never entered {call}; {their}"
-    if len(entered) == 1 and (alone := rank_guard(e, entered)):
+    elsewhere_too = any(_has_its_own(e, rank, entry) for rank in lacking)
+    if len(entered) == 1 and not elsewhere_too and (alone := rank_guard(e, entered)):
         only = next(iter(entered))
         return Diagnosis(
             "one-rank-only",
@@ -287,6 +289,11 @@ def _missing(e: Evidence, entered: dict[int, Entry], lacking: list[int]) -> Diag
         "03 How long may a rank wait?",
         **common,
     )
+
+
+def _has_its_own(e: Evidence, rank: int, entry: Entry) -> bool:
+    """Whether a rank is in a call that another branch of the script has for it."""
+    return bool(other_call(e, rank)) and branches(e, entry, e.ledgers[rank].entries[-1])
 
 
 def _cut_off(e: Evidence, entered: Mapping[int, Entry]) -> bool:

@@ -425,6 +425,34 @@ def test_a_call_after_an_early_return_on_the_rank(tmp_path: Path) -> None:
     assert went_on(file, at(8, "dist.all_gather(out, x)", file)).kind != "one-rank-only"
 
 
+def test_two_groups_in_another_order(tmp_path: Path) -> None:
+    """Each rank has its own branch, and waits in a group of its own."""
+    text = (
+        "if rank == 0:\n    dist.all_reduce(x, group=a)\nelse:\n    dist.all_reduce(x, group=b)\n"
+    )
+    file = str(script(tmp_path, text, "train.py"))
+    lines = [at(2, "dist.all_reduce(x, group=a)", file), at(4, "dist.all_reduce(x, group=b)", file)]
+    ledgers = [
+        kept(rank, 9.0, replace(entry(1, 1.0, line=lines[rank]), group=str(rank + 1)),
+             stack=(lines[rank], INSIDE), groups={"1": (0, 1), "2": (0, 1)})
+        for rank in (0, 1)
+    ]  # fmt: skip
+    found = explain(evidence(ledgers, {}, ended="time-out", script=Path(file)))
+    assert found.kind == "different-collectives" and "same order" in found.remedy
+
+
+def test_a_rank_that_still_imports() -> None:
+    """The files of torch.distributed are imported too: that is no collective."""
+    loads = Frame("<frozen importlib._bootstrap>", 9, "_find_and_load", "")
+    deep = Frame("/v/site-packages/torch/distributed/tensor/ops.py", 9, "register", "")
+    ledgers = [kept(rank, 9.0, why="asked", stack=(loads, deep)) for rank in (0, 1)]
+    texts = ["Current thread 0x01 (most recent call first):", f'  File "{deep.file}", line 9 in f']
+    lines = [Line(9.0, 0, "stderr", text) for text in texts]
+    found = explain(evidence(ledgers, {}, ended="time-out", lines=lines, limit_s=9))
+    assert found.kind == "too-slow" and "ranks 0 and 1 still imported modules" in found.sentence
+    assert "rank 0 was in register (ops.py)" in found.evidence
+
+
 def test_a_call_while_cleaning_up_may_hide_an_exception(tmp_path: Path) -> None:
     file = str(script(tmp_path, CLEANUP, "train.py"))
     found = went_on(file, at(13, "dist.barrier()", file), rank=1)

@@ -454,3 +454,10 @@ def test_a_ledger_that_cannot_be_written_disturbs_nothing(
 )
 def test_whose_code_a_file_is(file: str, own: bool) -> None:
     assert scribe._is_own(file) is own
+
+
+def test_a_deep_stack_keeps_the_learners_line(tmp_path: Path) -> None:
+    """It is far outside, where the rest is torch's own."""
+    mine = scribe._Scribe({"RANK": "0", "DDP_COURSE_RUN": str(tmp_path)}, leaves_by_exit=False)
+    told = mine._stack([("/home/me/train.py", 3, "main"), *[("/v/torch/x.py", 1, "f")] * 900])
+    assert told[0]["file"] == "/home/me/train.py" and len(told) == 60
