@@ -362,7 +362,9 @@ def acts_ex07(inputs: PerRank) -> Acts:
 
     nothing = [{k: v for k, v in mine.items() if not k.endswith(ex07.NAMES)} for mine in good]
     yield "no gradients", nothing
-    yield "never synchronised", mixed(ex07._alone)
+    none = everywhere(inputs, long__all_reduces=0, short__all_reduces=0)
+    yield "never synchronised", merged(mixed(ex07._alone), none)
+    yield "never synchronised", merged(mixed(lambda all_, r: ex07._sum(all_[r])), none)
     yield "synchronised on the first", mixed(ex07._first_only)
     yield "not divided by the number of micro-batches", mixed(ex07._not_divided)
     yield "divided by the world size, too", mixed(ex07._divided_by_ranks)

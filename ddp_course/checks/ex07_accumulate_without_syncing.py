@@ -145,22 +145,36 @@ def _count_is(outputs: PerRank, name: str, wanted: Callable[[int], int]) -> bool
     )
 
 
+def _is_right(inputs: PerRank, outputs: PerRank) -> bool:
+    return all_close(outputs, _expected(inputs))
+
+
+def _never(inputs: PerRank, outputs: PerRank) -> bool:
+    """Divided by the number of micro-batches, or not."""
+
+    def added(everybody: list[Gradients], rank: int) -> Tensors:
+        return _sum(everybody[rank])
+
+    return _looks_like(_alone)(inputs, outputs) or _looks_like(added)(inputs, outputs)
+
+
 def _one_backward(inputs: PerRank, outputs: PerRank) -> bool:
-    return _count_is(outputs, "backwards", lambda _: 1)
+    return _is_right(inputs, outputs) and _count_is(outputs, "backwards", lambda _: 1)
 
 
 def _by_hand(inputs: PerRank, outputs: PerRank) -> bool:
-    return _count_is(outputs, "all_reduces", lambda _: 0)
+    return _is_right(inputs, outputs) and _count_is(outputs, "all_reduces", lambda _: 0)
 
 
 def _every(inputs: PerRank, outputs: PerRank) -> bool:
-    return _count_is(outputs, "all_reduces", lambda k: k) and _count_is(
-        outputs, "quiet", lambda _: 0
-    )
+    none_is_quiet = _count_is(outputs, "quiet", lambda _: 0)
+    always = _count_is(outputs, "all_reduces", lambda k: k)
+    return _is_right(inputs, outputs) and always and none_is_quiet
 
 
 def _forward_outside(inputs: PerRank, outputs: PerRank) -> bool:
-    return _count_is(outputs, "all_reduces", lambda k: k) and not _every(inputs, outputs)
+    none_is_quiet = _count_is(outputs, "quiet", lambda _: 0)
+    return _count_is(outputs, "all_reduces", lambda k: k) and not none_is_quiet
 
 
 EXERCISE = Exercise(
@@ -205,7 +219,7 @@ EXERCISE = Exercise(
             "never synchronised",
             "Every rank has the gradient of its own data only: all micro-batches were inside "
             "no_sync. Leave the last one outside.",
-            _looks_like(_alone),
+            _never,
         ),
         Mistake(
             "synchronised on the first",
