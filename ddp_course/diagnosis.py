@@ -76,7 +76,9 @@ def evidence_of(run: Run) -> Evidence:
         common["observed"] = Observed(
             paused={lane.rank for lane in lanes if lane.state == "paused"},
             started={lane.rank for lane in lanes if lane.pid is not None},
+            halted={lane.rank for lane in lanes if failures.is_halted(lane.pid)},
         )
+        common["observed"].halted -= common["observed"].paused
         return Evidence(
             ended="running",
             lines=failures.Lines(run.tail(10_000)),
@@ -108,7 +110,7 @@ def explain(e: Evidence) -> Diagnosis:
     if e.ended == "finished":
         return _diverged(e) or _healthy(e)
     rules = (
-        _launcher_told, _killed_by_learner, _ended_by_itself, crossed_pairs, standstill,
+        _launcher_told, _killed_by_learner, _ended_by_itself, _halted, crossed_pairs, standstill,
         left_early, _at_start, _progressing, _at_work, _by_message,
     )  # fmt: skip
     found = next(filter(None, (rule(e) for rule in rules)), None) or _unknown(e)
@@ -236,6 +238,22 @@ def _killed_by_signal(e: Evidence, rank: int, number: int) -> Diagnosis | None:
         "somebody outside",
         "06 What happens when a rank is killed?",
         rank,
+    )
+
+
+def _halted(e: Evidence) -> Diagnosis | None:
+    """Ranks that somebody outside stopped: before they tell anything, they are let go on."""
+    halted = {rank for rank in e.observed.halted if 0 <= rank < e.ranks}
+    if not halted or e.ended not in ("time-out", "running"):
+        return None
+    return Diagnosis(
+        "paused",
+        f"{named(halted)} stood still, stopped by a signal that did not come from here "
+        f"(kill -STOP, Ctrl-Z, a debugger){_limit(e)}",
+        "`kill -CONT PID` lets a process go on; `ps -o pid,stat,cmd` shows T for one that is "
+        "stopped",
+        "00 What do the others do while one rank stands still?",
+        min(halted),
     )
 
 

@@ -41,6 +41,7 @@ class Observed:
     killed: dict[int, int] = field(default_factory=dict)  # rank -> the signal that the learner sent
     paused: set[int] = field(default_factory=set)
     started: set[int] = field(default_factory=set)
+    halted: set[int] = field(default_factory=set)  # stopped by somebody else, when time ran out
 
     def record(self) -> dict[str, Any]:
         """The same as JSON can hold it."""
@@ -49,6 +50,7 @@ class Observed:
             "killed": self.killed,
             "paused": sorted(self.paused),
             "started": sorted(self.started),
+            "halted": sorted(self.halted),
         }
 
     @classmethod
@@ -58,11 +60,21 @@ class Observed:
             deaths = [(float(t), int(rank), int(code)) for t, rank, code in record["deaths"]]
             killed = {int(rank): int(number) for rank, number in record["killed"].items()}
             paused, started = set(map(int, record["paused"])), set(map(int, record["started"]))
+            halted = set(map(int, record.get("halted", ())))
             for number in [*killed.values(), *(-code for _, _, code in deaths if code < 0)]:
                 signal.Signals(number)
         except (KeyError, ValueError, TypeError, AttributeError, OverflowError):
             return cls()
-        return cls(deaths, killed, paused, started)
+        return cls(deaths, killed, paused, started, halted)
+
+
+def is_halted(pid: int | None) -> bool:
+    """Whether a process is stopped by a signal (SIGSTOP, Ctrl-Z) or a debugger."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return False
+    return state in ("T", "t")
 
 
 def exit_codes(lines: Sequence[Line], observed: Observed, ranks: int, ok: bool) -> dict[int, int]:

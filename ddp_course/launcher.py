@@ -414,6 +414,8 @@ class _Launch:
         if not self._ended_by:
             self._ended_by, self._run.dump_s = "time-out", self._run.elapsed_s
             self._told = ledger.written(self._run.folder)
+            halted = {lane.rank for lane in self._run.lanes() if failures.is_halted(lane.pid)}
+            self._observed.halted = halted - self._observed.paused
             self._signal_all(signal.SIGURG, signal.SIGCONT)
             return now + _TELL_S
         if self._told is not None and self._ended_by == "time-out":

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import signal
+import subprocess
+import sys
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -16,7 +19,7 @@ from launching import PATIENCE_S, script, until
 
 from ddp_course import diagnose, symptoms
 from ddp_course.diagnosis import Diagnosis, Evidence, explain, failure_of
-from ddp_course.failures import Lines, Observed
+from ddp_course.failures import Lines, Observed, is_halted
 from ddp_course.launcher import launch
 from ddp_course.ledger import Entry, Frame, Ledger, Pair
 from ddp_course.runs import Line, Run, failure_html, failure_text
@@ -473,6 +476,24 @@ def test_validation_of_another_length_before_the_next_epoch() -> None:
     ]  # fmt: skip
     found = explain(evidence(ledgers, {}, ended="time-out"))
     assert (found.kind, found.rank) == ("uneven-steps", 0) and "train.py:40" in found.sentence
+
+
+def test_a_rank_that_somebody_else_has_stopped() -> None:
+    """At the limit it is let go on, to tell its ledger; so all seem to make progress."""
+    ledgers = [kept(rank, 9.0, *steps(90), why="asked") for rank in (0, 1)]
+    seen = Observed(halted={1})
+    e = evidence(ledgers, {}, ended="time-out", limit_s=9, observed=Observed.of(seen.record()))
+    found = explain(e)
+    assert (found.kind, found.rank) == ("paused", 1) and "rank 1 stood still" in found.sentence
+
+
+def test_a_stopped_process_is_seen() -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        assert not is_halted(process.pid)
+        process.send_signal(signal.SIGSTOP)
+        until(lambda: is_halted(process.pid), "the stop")
+        process.kill()
+    assert not is_halted(process.pid) and not is_halted(None)
 
 
 def test_a_thread_that_does_not_end() -> None:
