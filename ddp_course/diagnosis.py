@@ -283,7 +283,7 @@ def _raised(e: Evidence, rank: int) -> Diagnosis | None:
     at_fault = re.search(r"rank (\d+) did not come", means)
     return Diagnosis(
         symptom.kind,
-        f"rank {rank}: {means} ({quoted(said)}){_unverified(symptom)}",
+        f"rank {rank}: {means} ({quoted(said)}){_raised_at(e, rank)}{_unverified(symptom)}",
         symptom.remedy,
         symptom.lesson,
         int(at_fault[1]) if at_fault and int(at_fault[1]) < e.ranks else rank,

@@ -21,7 +21,7 @@ from ddp_course import diagnose, symptoms
 from ddp_course.diagnosis import Diagnosis, Evidence, explain, failure_of
 from ddp_course.failures import Lines, Observed, is_halted
 from ddp_course.launcher import launch
-from ddp_course.ledger import Entry, Frame, Ledger, Pair
+from ddp_course.ledger import Entry, Frame, Ledger, Pair, Raised
 from ddp_course.runs import Line, Run, failure_html, failure_text
 
 T0 = 1.8e9  # some time of day
@@ -546,6 +546,14 @@ def test_the_first_of_a_chain_of_exceptions_tells_more() -> None:
     between = [Line(11.0, 1, "stderr", text) for text in ("", link, "")]
     found = explain(evidence([], {0: -15, 1: 1}, ranks=2, lines=[*first, *between, *last]))
     assert found.kind == "out-of-memory"
+
+
+def test_a_known_message_is_told_with_its_line() -> None:
+    line = at(7, "model.cuda()")
+    mine = kept(0, 1.0, why="exception", exception=Raised("RuntimeError", "no", line))
+    said = raised(0, "AssertionError: Torch not compiled with CUDA enabled")
+    found = explain(evidence([mine], {0: 1}, lines=said))
+    assert found.kind == "no-gpu" and found.sentence.endswith(" at train.py:7 (`model.cuda()`)")
 
 
 def test_an_exception_may_be_long_and_an_end_wordless() -> None:
