@@ -147,11 +147,16 @@ def text(book: Book) -> str:
     parts = [_headline(book), ""]
     if rows:
         parts += [_table(head, rows), _key(book), ""]
-    late = [(row, one) for row in book.rows for one in row.records.values() if one.note]
+    late: dict[tuple[str, str], list[str]] = {}
+    for row in book.rows:
+        for one in row.records.values():
+            if one.note:
+                late.setdefault((row.student.id, one.note), []).append(one.exercise)
     if late:
-        parts += [f"Late or repeated ({len(late)}):"]
+        parts += ["Late or repeated:"]
         parts += [
-            f"  {plain(row.student.id)} {one.exercise}: {plain(one.note)}" for row, one in late
+            f"  {plain(student)} {', '.join(exercises)}: {plain(note)}"
+            for (student, note), exercises in late.items()
         ]
         parts += [""]
     parts += [_table(*_statistics(book)), ""] if book.points else []
