@@ -159,12 +159,28 @@ class _Scribe:
             signal.pthread_sigmask(signal.SIG_SETMASK, self._forking.mask)
 
     def _end_by_sigterm(self) -> None:
-        libc = ctypes.CDLL(None)  # signal.signal is for the main thread, which may be waiting
+        # Python's lock stays here from the first call to the last: the main thread may be waiting,
+        # where signal.signal does not work, or be about to write its error file.
+        libc = ctypes.PyDLL(None)
         libc.signal.argtypes = ctypes.c_int, ctypes.c_void_p
         self._lock.acquire(timeout=2)  # no ledger is left half written
+        half = self._half_an_error_file()
         libc.signal(int(signal.SIGTERM), None)
-        os.kill(os.getpid(), signal.SIGTERM)
+        if half:
+            libc.unlink(half)
+        libc.kill(self._pid, int(signal.SIGTERM))
         time.sleep(10)  # it is on its way
+
+    def _half_an_error_file(self) -> bytes:
+        """The path of this rank's error file if it is not whole: torchrun itself fails on such a
+        one (torch/distributed/elastic/multiprocessing/errors), and restarts nothing."""
+        path = os.environ.get("TORCHELASTIC_ERROR_FILE", "")
+        try:
+            with open(path, "rb") as file:
+                json.load(file)
+        except (OSError, ValueError):
+            return os.fsencode(path)
+        return b""
 
     def _on_exception(self, kind: Any, error: Any, trace: Any) -> None:
         self._excepthook(kind, error, trace)

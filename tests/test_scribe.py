@@ -364,6 +364,30 @@ def test_a_plain_launch_has_ledgers_too(folder: Path) -> None:
         assert "rank_side" not in path
 
 
+HALF_AN_ERROR_FILE = """
+import os, sys, time
+import torch.distributed as dist
+dist.init_process_group("gloo")
+rank, first = dist.get_rank(), os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
+if first and rank == 0:
+    file = open(os.environ["TORCHELASTIC_ERROR_FILE"], "w")  # as torch's error handler begins
+dist.barrier()
+if first and rank == 1:
+    sys.exit(3)
+while first:
+    time.sleep(0.01)  # until torchrun ends it
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("warm", [True, False], ids=["warm", "plain"])
+def test_no_half_error_file_is_left_for_torchrun_to_fail_on(folder: Path, warm: bool) -> None:
+    """torchrun 2.14 gives up, and restarts nothing, if a rank ended in the middle of that file."""
+    job = script(folder, HALF_AN_ERROR_FILE)
+    run = launch(job, ranks=2, restarts=1, warm=warm, limit_s=200)
+    assert run.ok, str(run)
+
+
 def test_what_is_not_a_rank_of_ours_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     def start(self: object) -> None:
         raise AssertionError("started")
