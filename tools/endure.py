@@ -67,6 +67,13 @@ class State:
     objects: int = field(compare=False)
     memory_mb: float = field(compare=False)
 
+    def exceeds(self, before: State) -> bool:
+        """Whether more is held than before. One temporary folder more is let pass: that of a host
+        which was killed together with its guard may stay until a later start; more would grow."""
+        counts = ("processes", "ports", "descriptors", "threads", "shared_memory", "live_runs")
+        more = any(getattr(self, name) > getattr(before, name) for name in counts)
+        return more or len(self.temporary) > len(before.temporary) + 1
+
     def __str__(self) -> str:
         return (
             f"{self.processes} processes, {self.ports} ports, {self.descriptors} descriptors, "
@@ -134,8 +141,8 @@ def endure(launches: int, chance: random.Random, plain: float) -> int:
         print(f"{kind:20} {len(took[kind]):5}  median {median:6.2f} s   {how}")
     print(f"after {warm_up:5} launches: {before}")
     print(f"after {launches:5} launches: {after}")
-    if after != before:
-        wrong.append("what is held is not what was held before")
+    if after.exceeds(before):
+        wrong.append("more is held than before")
     counted = launches - warm_up
     if after.objects - before.objects > 2000:
         wrong.append(f"{after.objects - before.objects} Python objects more")
@@ -360,13 +367,13 @@ def _ours(path: Path) -> bool:
 
 
 def settled(wanted: State | None) -> State:
-    """The state when nothing changes any more, or is as wanted; within 30 s."""
+    """The state when nothing changes any more, or no more is held than wanted; within 30 s."""
     deadline = time.monotonic() + 30
     last = state()
     while time.monotonic() < deadline:
         time.sleep(0.5)
         now = state()
-        if now == (wanted or last):
+        if now == last if wanted is None else not now.exceeds(wanted):
             return now
         last = now
     return last
