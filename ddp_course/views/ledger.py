@@ -22,6 +22,7 @@ _FEWEST = 3  # rows that are worth folding
 _MARK = "✗"
 _LEFT = "text-align: left"  # unlike numbers
 _NUMBER, _CALL, _TEXT = "white-space: nowrap", "min-width: 16em", "overflow-wrap: anywhere"
+_SHORT = 12  # characters that stay on one line
 _MOST_RANKS = 8  # columns, beside those of the ranks that deviate
 _CODE = 48  # characters of a line of code
 
@@ -221,4 +222,5 @@ def _calls(count: int) -> str:
 def _cell(text: str, width: str) -> str:
     shown = escape(text)
     shown = f"<b class='ddpc-failed'>{shown}</b>" if text.startswith(_MARK) else shown
+    width = _NUMBER if len(text) <= _SHORT else width
     return f"<td style='{_LEFT}; {width}'>{shown}</td>"
