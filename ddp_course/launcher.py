@@ -46,6 +46,7 @@ _RANK_SIDE = str(Path(__file__).parent / "rank_side")
 _BYTES_PER_RANK = {"warm": 130 << 20, "plain": 500 << 20}  # measured with torch 2.14 on Linux
 
 listeners: list[Callable[[Run], None]] = []  # called with every new run; under Jupyter: the panel
+in_kernel = False  # set by ddp_course.notebook in a notebook's kernel
 in_background = False  # set by ddp_course.notebook when there is a front end to show a live run
 cell: object = None  # set by ddp_course.notebook: the cell that is being executed
 

@@ -40,6 +40,7 @@ def install() -> None:
     kernel = getattr(shell, "kernel", None)
     if kernel is None:
         return
+    launcher.in_kernel = True
     launcher.in_background = os.environ.get("DDP_COURSE_HEADLESS", "") in ("", "0")
     _stop_runs_on_interrupt(kernel)
     if warm.available():

@@ -526,6 +526,15 @@ def test_without_a_standard_error_a_check_goes_on(
         tell(seen("returned"))
 
 
+def test_only_a_kernel_without_a_reader_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ipykernel", type(sys)("ipykernel"))  # as widgets do
+    with live.shown("ex00") as tell:
+        assert tell is not None, "to have imported ipykernel is not to be one"
+    monkeypatch.setattr(launcher, "in_kernel", True)
+    with live.shown("ex00") as tell:
+        assert tell is None
+
+
 def test_in_a_notebook_a_table_lives_until_the_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
     pictures: list[dict[str, str]] = []
 

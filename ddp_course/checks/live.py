@@ -42,7 +42,7 @@ def shown(exercise: str) -> Iterator[Tell | None]:
             yield table.tell
         finally:
             table.close()
-    elif "ipykernel" in sys.modules:  # a notebook that is run without a reader
+    elif launcher.in_kernel:  # a notebook that is run without a reader
         yield None
     else:
         lines = _Lines(exercise)
