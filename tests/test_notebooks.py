@@ -50,7 +50,7 @@ def test_cells_hold_no_logic(path: Path) -> None:
                 | ast.DictComp | ast.GeneratorExp,
             ), f"logic in a cell: {cell.source}"  # fmt: skip
         statements = ast.parse(cell.source).body
-        assert len(statements) <= 3, cell.source
+        assert len(statements) <= 4, cell.source
         assert cell.outputs == [] and cell.execution_count is None
 
 
@@ -106,6 +106,33 @@ def test_every_prediction_is_revealed(path: Path) -> None:
     assert len(asked) == len(revealed)
     assert all(a < r for a, r in zip(asked, revealed, strict=True))
     assert all(r < a for r, a in zip(revealed, asked[1:], strict=False))
+
+
+@LESSONS
+def test_a_run_is_disturbed_in_the_cell_that_launches_it(path: Path) -> None:
+    """Who runs cell by cell takes seconds to the next one, and by then the run may have ended."""
+    for cell in code_cells(path):
+        if is_job_cell(cell.source):
+            continue
+        tree = ast.parse(cell.source)
+        launched = {
+            ast.unparse(node.targets[0])
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Assign) and "launch(" in ast.unparse(node.value)
+        }
+        called = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
+        for said in (ast.unparse(function) for function in called):
+            if re.search(r"\.(pause|resume|kill|lose_node|return_node)$", said):
+                assert re.split(r"[.(]", said)[0] in launched, cell.source
+
+
+@LESSONS
+def test_what_explores_is_shown(path: Path) -> None:
+    for cell in code_cells(path):
+        if "explore(" in cell.source:
+            last = ast.parse(cell.source).body[-1]
+            assert isinstance(last, ast.Expr), f"its sliders are not shown: {cell.source}"
+            assert "explore(" in ast.unparse(last)
 
 
 def test_every_job_is_in_a_lesson() -> None:

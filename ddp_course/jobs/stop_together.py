@@ -9,8 +9,8 @@ Training stops as soon as the validation loss rises. Each rank has its share of 
     any     all stop as soon as one wants to: all_reduce of a flag, MAX
     mean    the shares' losses are added up first: all decide by the same number
 
-Look for: `stopped_at`, the number of steps taken. `any` and `mean` give one number on all ranks;
-only `mean` gives that of one process with all the data (--nproc-per-node=1).
+Look for: `stopped_at`, the number of steps taken: whether it is the same on all ranks, and whether
+it is that of one process with all the data (--nproc-per-node=1).
 """
 
 import argparse

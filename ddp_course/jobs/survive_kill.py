@@ -5,9 +5,9 @@
 
 Kill one of its ranks while it runs (`kill -9` and the pid that it prints).
 
-Look for: `resumed_at`, the step at which each start of the script began, and `weights` at the end:
-those of a run that nobody killed. Bit for bit on two ranks; up to rounding on more, because DDP's
-first step after a start adds gradients up in another order. NEW marks what surviving adds.
+Look for: `resumed_at`, the step at which each start of the script began, and how far `weights` at
+the end are from those of a run that nobody killed, on two ranks and on more. NEW marks what
+surviving adds.
 """
 
 import argparse

@@ -133,7 +133,7 @@ guess.reveal(plain.wall_s / two.wall_s)
 # ## What do the others do while one rank stands still?
 #
 # In JupyterLab the panel of a live run has buttons for each rank: *pause*, *resume*, *kill*. The
-# next cells press them from code, so that the page also runs unattended.
+# next cell presses them from code, so that the page also runs unattended.
 #
 # In JupyterLab `launch` returns at once and the panel lives on; what needs the result (`value`, `ok`,
 # `exit_codes`) waits for it. Run unattended, `launch` itself waits for the end, unless you say
@@ -149,8 +149,6 @@ guess = predict(
 
 # %%
 run = launch("hello_ranks", ranks=3, steps=40, pause_ms=20.0, wait=False).wait_for_step(5)
-
-# %%
 run.pause(1)
 time.sleep(1)
 run.resume(1)
@@ -176,9 +174,9 @@ guess = predict(
 
 # %%
 run = launch("hello_ranks", ranks=3, steps=500, limit_s=40, wait=False).wait_for_step(5)
+run.kill(1)
 
 # %%
-run.kill(1)
 run.exit_codes
 
 # %%

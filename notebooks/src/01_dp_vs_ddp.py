@@ -42,25 +42,26 @@ doctor()
 # %% [markdown]
 # ## What does the real DataParallel do here?
 #
-# It is the shortest distributed program that there is: one line more than one process. (The other
-# lines marked NEW write down how many replicas ran, and where.)
+# It is the shortest distributed program that there is: a one-process script, and one line more.
+
+# %%
+guess = predict(
+    "nn.DataParallel(model): on how many replicas does a step run, on this machine?",
+    low=1,
+    high=64,
+)
+
+# %% [markdown]
+# Here is the script. (Its other lines marked NEW write down how many replicas ran, and where.)
 
 # %%
 show_diff("train_one_process", "use_data_parallel")
 
 # %%
-guess = predict(
-    "On how many replicas does a step run, on this machine?", unit="replicas", low=1, high=64
-)
-
-# %%
 real = launch("use_data_parallel", ranks=1)
 
 # %%
-real.value("replicas"), real.value("devices")
-
-# %%
-guess.reveal(real.value("replicas"))
+guess.reveal(real.value("replicas"), note=f"on {', '.join(real.value('devices'))}")
 
 # %% [markdown]
 # Read it: one replica for each GPU that the process may use; without GPUs, or with one, the wrapper
@@ -256,9 +257,9 @@ guess = predict("Rank 1 of 3 is killed during training. How many ranks finish?",
 
 # %%
 killed = launch("process_parallel", ranks=3, steps=5000, limit_s=40, wait=False).wait_for_step(5)
+killed.kill(1)
 
 # %%
-killed.kill(1)
 killed.exit_codes
 
 # %%

@@ -102,9 +102,6 @@ guess = predict(
 by_hand_diff = show_diff("train_one_process", "average_by_hand")
 guess.reveal(by_hand_diff.added, note="Its docstring, which is another, is counted too.")
 
-# %%
-by_hand_diff
-
 # %% [markdown]
 # And does it end where one process ends? Each rank sees 12 of the 48 samples of each step.
 
@@ -113,6 +110,9 @@ guess = predict(
     "The largest difference in any of the 1210 weights, four ranks against one process?",
     choices=["exactly 0", "below 0.00001", "above 0.00001"],
 )
+
+# %%
+by_hand_diff
 
 # %%
 by_hand = launch("average_by_hand", ranks=4)
@@ -133,13 +133,13 @@ float(gap)
 # The averaging. You wrap the model once, and the average happens inside `loss.backward()`.
 
 # %%
-show_diff("average_by_hand", "train_ddp")
-
-# %%
 guess = predict(
     "With DDP on four ranks, are the final weights those of one process?",
     choices=["yes, up to rounding", "no"],
 )
+
+# %%
+show_diff("average_by_hand", "train_ddp")
 
 # %%
 ddp = launch("train_ddp", ranks=4)
@@ -401,16 +401,17 @@ shuffled
 # ## How do the ranks find each other?
 #
 # `init_process_group` needs to know where to meet, how many are expected, and which one this is.
-# There are three ways; torchrun uses the first.
-
-# %%
-show_job("join_group")
+# There are three ways; torchrun uses the first: environment variables (`env://`), an address
+# (`tcp://`), a file that all can reach (`file://`).
 
 # %%
 guess = predict(
     "Which way knows rank and world size without being told in the call?",
     choices=["env://", "tcp://", "file://"],
 )
+
+# %%
+show_job("join_group")
 
 # %%
 by_env = launch("join_group", ranks=2, method="env")

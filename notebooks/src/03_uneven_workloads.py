@@ -199,7 +199,7 @@ hang
 # rank 3 does not have; rank 3 is done, and waits at the end for the three. All four give up, with
 # texts (folded) that say how long they waited, and never for which rank. The sentence below them
 # comes from all four ledgers together. **In a hang, ask where every rank is, and look at the odd one
-# out.**
+# out.** [Lesson 10](10_when_it_hangs.ipynb) makes a practice of that.
 #
 # ## Can a rank without data still take part?
 #
@@ -272,11 +272,7 @@ check("ex03c")
 # %% [markdown]
 # ## Is the mean of the means the mean?
 #
-# Now all ranks have equally many batches, but of unequal size. The next diff shows an answer to
-# exercise 03, further down: try [the exercise](../exercises/ex03_weight_batches.py) first.
-
-# %%
-show_diff("train_ddp", "weight_batches")
+# Now all ranks have equally many batches, but of unequal size.
 
 # %%
 guess = predict(
@@ -284,6 +280,13 @@ guess = predict(
     "Do they end where one process with all the data ends?",
     choices=["yes, up to rounding", "no"],
 )
+
+# %% [markdown]
+# The next diff shows an answer to exercise 03, further down: try
+# [the exercise](../exercises/ex03_weight_batches.py) first.
+
+# %%
+show_diff("train_ddp", "weight_batches")
 
 # %%
 alone = launch("weight_batches", ranks=1)
@@ -321,13 +324,13 @@ check("ex03")
 # share of the validation data.
 
 # %%
-show_job("stop_together")
-
-# %%
 guess = predict(
     "Each of two ranks stops when the loss on its own share rises. How does the job end?",
     choices=["well", "with a time-out"],
 )
+
+# %%
+show_job("stop_together")
 
 # %%
 parted = launch("stop_together", ranks=2, decide="alone", timeout_s=1.5)

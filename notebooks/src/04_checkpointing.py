@@ -27,7 +27,7 @@
 # %%
 import numpy as np
 
-from ddp_course import bars, check, compare, doctor, explore, launch, predict, show_diff, show_job
+from ddp_course import check, compare, doctor, explore, launch, parts, predict, show_diff, show_job
 
 # %% [markdown]
 # ## What can this machine prove?
@@ -57,7 +57,7 @@ whole = launch("resume_training", ranks=4)
 
 # %%
 killed = launch("resume_training", ranks=4, pause_ms=50.0, wait=False)
-killed.wait_for_step(int(np.random.randint(8, 23)))
+killed.wait_for_step(int(np.random.randint(8, 18)))
 killed.kill(int(np.random.randint(4)))
 
 # %%
@@ -390,16 +390,16 @@ compare({"four ranks": whole, "on two": on_two, "on one": on_one}, "step", "lear
 # and at loading each rank asks for the pieces that it needs now.
 
 # %%
-show_job("reshard_checkpoint")
-
-# %%
-pieces = launch("reshard_checkpoint", ranks=4)
-
-# %%
 guess = predict(
     "Saved in pieces by four ranks, loaded by two: the largest difference in any weight?",
     choices=["exactly 0", "more than 0"],
 )
+
+# %%
+show_job("reshard_checkpoint")
+
+# %%
+pieces = launch("reshard_checkpoint", ranks=4)
 
 # %%
 halves = launch("reshard_checkpoint", ranks=2, resume=pieces.folder)
@@ -437,10 +437,10 @@ guess = predict(
 )
 
 # %%
-saves = explore("time_saves", bars("blocked_ms", "ms"), ranks=2, width=[1024, 256, 2048])
+saves = launch("time_saves", ranks=2)
 
 # %%
-guess.reveal(saves.wait().run.value("file_mb"))
+guess.reveal(saves.value("file_mb"))
 
 # %%
 guess = predict(
@@ -451,20 +451,26 @@ guess = predict(
 )
 
 # %%
-save_ms, async_ms = saves.run.values("blocked_ms")
+save_ms, async_ms = saves.values("blocked_ms")
 guess.reveal(100 * async_ms / save_ms)
 
 # %%
-saves.run.values("done_ms"), saves.run.values("steps_meanwhile"), saves.run.values("gap")
+saves.values("done_ms"), saves.values("steps_meanwhile"), saves.values("gap")
 
 # %% [markdown]
 # Read it: first the milliseconds until the files were whole, with `save` and with `async_save`, then
 # the training steps taken in between (0 where one step takes longer than the writing), then the
 # difference of the file to the weights *at the call*: 0, because `async_save` first copies, and only
-# then returns. What it costs is memory for a second copy,
-# and here, where ranks and writers share the same cores, time of the steps. The checkpoint exists when
-# `future.result()` has returned, not before; and do not start the next one earlier.
+# then returns. What it costs is memory for a second copy, and here, where ranks and writers share the
+# same cores, time of the steps. The checkpoint exists when `future.result()` has returned, not before;
+# and do not start the next one earlier.
 #
+# The slider saves a smaller and a larger model: how long does training stand still for each way?
+
+# %%
+explore("time_saves", parts("save_ms", "async_save_ms"), ranks=2, width=[1024, 256, 2048])
+
+# %% [markdown]
 # ## Can you write it?
 #
 # **Exercise 04.** Make a training resumable in

@@ -63,17 +63,17 @@ one.values("loss")
 # it, over ranks, as ever.
 
 # %%
+guess = predict(
+    "Two ranks, each with the model in two halves. Final weights against those of one process?",
+    choices=["equal, up to rounding", "different"],
+)
+
+# %%
 show_diff("train_whole_model", "train_two_devices")
 
 # %% [markdown]
 # Two lines are easily done by habit, and missing here on purpose: `device_ids=` for DDP, and
 # `device_id=` for the process group. Both name *one* device for a rank. This one may have two.
-
-# %%
-guess = predict(
-    "Two ranks, each with the model in two halves. Final weights against those of one process?",
-    choices=["equal, up to rounding", "different"],
-)
 
 # %%
 two = launch("train_two_devices", ranks=2)
@@ -209,10 +209,11 @@ drawn
 #
 # $$\frac{p - 1}{m + p - 1}.$$
 #
-# Read it: measured and formula are close. What lies between them is sending, Python, and whatever else
-# your machine was doing; the formula knows none of these. Move the sliders: more micro-batches make the
-# bubble smaller, more stages make it larger. With one micro-batch there is no pipeline: of $p$ stages
-# one works at a time, as in the model on two devices above.
+# Read it: even on a machine with nothing else to do, about the formula's share would be idle. What lies
+# between it and the measured share is sending, Python, and whatever else your machine was doing; the
+# formula knows none of these. Move the sliders: by the formula, more micro-batches make the bubble
+# smaller, and more stages make it larger. With one micro-batch there is no pipeline: of $p$ stages one
+# works at a time, as in the model on two devices above.
 
 # %%
 explore(
@@ -255,7 +256,8 @@ stages(f1b)
 
 # %% [markdown]
 # Read it: the boxes have changed places, but each stage still has as many, and the formula is the
-# same for both. Why then would anybody want 1F1B?
+# same for both: the more your machine had to do beside this, the further apart two runs of *either* may
+# lie. Why then would anybody want 1F1B?
 #
 # ## What does a stage keep in memory?
 #

@@ -153,8 +153,6 @@ guess = predict(
 
 # %%
 run = launch("survive_kill", ranks=2, restarts=1, pause_ms=40.0, wait=False).wait_for_step(7)
-
-# %%
 run.kill(1)
 killed = attempts(run)
 
@@ -193,17 +191,17 @@ run.values("resumed_at"), float(gap)
 
 # %%
 guess = predict(
-    "A checkpoint after every fifth step, and a kill after step 8. Where does the second start begin?",
-    choices=["step 0", "step 5", "step 8"],
+    "A checkpoint after every eighth step, and a kill after step 9. Where does the second start begin?",
+    choices=["step 0", "step 8", "step 9"],
 )
 
 # %%
 rare = launch(
-    "survive_kill", ranks=2, restarts=1, save_every=5, pause_ms=50.0, wait=False
-).wait_for_step(8)
+    "survive_kill", ranks=2, restarts=1, save_every=8, pause_ms=50.0, wait=False
+).wait_for_step(9)
+rare.kill(1)
 
 # %%
-rare.kill(1)
 guess.reveal(f"step {rare.values('resumed_at')[-1]}", note=attempts(rare).message)
 
 # %%
@@ -236,8 +234,6 @@ moved = launch(
     pause_ms=20.0,
     wait=False,
 ).wait_for_step(5)
-
-# %%
 moved.lose_node()
 moved.wait_for_step(moved.lanes()[0].step + 5).return_node()
 
@@ -321,7 +317,9 @@ guess.reveal("4711" in str(gone.lines))
 
 # %% [markdown]
 # Read it: nothing is left of the cause. Keep every rank's output in files, and wrap `main` in
-# `torch.distributed.elastic.multiprocessing.errors.record`; filter when you *read*.
+# `torch.distributed.elastic.multiprocessing.errors.record`; filter when you *read*. Which of many
+# errors came first, and what to do if there is none because the job hangs, is the subject of
+# [lesson 10](10_when_it_hangs.ipynb).
 #
 # ## May I choose a port once and for all?
 

@@ -57,13 +57,13 @@ doctor()
 # (The *hook* in this script counts what DDP sends. You do not need it.)
 
 # %%
-show_diff("train_ddp", "accumulate_gradients")
-
-# %%
 guess = predict(
     "Two ranks, four micro-batches each: are the final weights those of one process with the whole batch?",
     choices=["yes, up to rounding", "no"],
 )
+
+# %%
+show_diff("train_ddp", "accumulate_gradients")
 
 # %%
 one = launch("train_one_process", ranks=1)
