@@ -105,6 +105,33 @@ def test_every_colour_of_the_page_follows_the_theme() -> None:
         assert re.fullmatch(r"var\(--jp-[a-z0-9-]+, #[0-9a-f]{6}\)", getattr(style, name))
 
 
+GREYS = {  # of JupyterLab's two themes
+    "light": {"layout-color2": 0xEE, "layout-color3": 0xBD, "content-font-color1": 0x21},
+    "dark": {"layout-color2": 0x42, "layout-color3": 0x61, "content-font-color1": 0xFF},
+}
+
+
+def grey(colour: str, theme: dict[str, int]) -> float:
+    """The grey that a theme makes of one of our colours, or of a mixture of two, 0…255."""
+    first, *second = (theme[name] for name in re.findall(r"--jp-([a-z0-9-]+)", colour))
+    share = float((re.findall(r"(\d+)%", colour) or ["100"])[0]) / 100
+    return share * first + (1 - share) * sum(second)
+
+
+def contrast(one: float, other: float) -> float:
+    """The ratio of luminances that WCAG 2 defines, for greys."""
+    low, high = sorted(((value / 255 + 0.055) / 1.055) ** 2.4 for value in (one, other))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("theme", GREYS.values(), ids=GREYS)
+def test_forward_and_backward_differ_in_both_themes(theme: dict[str, int]) -> None:
+    forward, backward = grey(style.PALE, theme), grey(style.STRONG, theme)
+    assert contrast(forward, backward) > 1.5
+    for box in (forward, backward):
+        assert contrast(box, grey(style.TEXT, theme)) > 4.5
+
+
 def test_ranks_differ_by_colour_and_by_name() -> None:
     assert len({style.rank_colour(rank) for rank in range(8)}) == 8
     assert "rank&nbsp;11" in style.badge(11)

@@ -14,7 +14,7 @@ from ddp_course.views.style import (
     PALE,
     PAPER,
     QUIET,
-    SHADE,
+    STRONG,
     badge,
     page,
     percent,
@@ -147,7 +147,7 @@ class Stages:
             for number, span in row.numbered:
                 x, width = _LEFT + (span.start_ns - self._start) * scale, span.ms * 1e6 * scale
                 tip = f"rank {row.rank}: {span.name} of micro-batch {number}, {span.ms:.1f} ms"
-                tone = SHADE if span.name == "backward" else PALE
+                tone = STRONG if span.name == "backward" else PALE
                 parts.append(svg.box(x, y, width, _ROW, tone, stroke=PAPER, tip=tip))
                 if width > 14:
                     parts.append(svg.text(x + width / 2, y + 17, str(number), anchor="middle"))
@@ -220,7 +220,7 @@ def _legend() -> str:
     parts, x = [], _LEFT
     for fill, stroke, words in (
         (PALE, PAPER, "forward of a micro-batch, with its number"),
-        (SHADE, PAPER, "its backward"),
+        (STRONG, PAPER, "its backward"),
         ("none", LINE, "idle"),
     ):
         parts.append(svg.box(x, 3, 22, 12, fill, stroke=stroke))

@@ -17,6 +17,7 @@ from ddp_course.views.style import (
     PALE,
     QUIET,
     SHADE,
+    STRONG,
     TINT,
     badge,
     page,
@@ -284,8 +285,8 @@ class _Band:
 
 
 def _tone(name: str) -> str:
-    """Backward, where communication can hide, is the darkest."""
-    return SHADE if name == "backward" else PALE
+    """Backward, where communication can hide, stands out most."""
+    return STRONG if name == "backward" else PALE
 
 
 def _label(rank: int, y: float, colour: str) -> str:
@@ -314,7 +315,7 @@ def _legend() -> str:
     hatch, colour = svg.unique("wait"), QUIET
     parts, x = [svg.hatch(hatch, colour)], _LEFT
     for fill, stroke, height, words in (
-        (SHADE, "none", 12.0, "computing"),
+        (STRONG, "none", 12.0, "computing"),
         (TINT, SHADE, 12.0, "not computing"),
         (f"url(#{hatch})", colour, 9.0, "collective waits for another rank"),
         (colour, colour, 9.0, "collective moves data"),
