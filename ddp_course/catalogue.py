@@ -5,18 +5,20 @@ A job declares a knob by a plain argparse call:
     parser.add_argument("--bucket-mb", type=float, default=25, help="…")
 
 so that launch(…, bucket_mb=1) can be checked before anything starts. Literal names, `type=int`,
-`float` or `str`, `choices=[…]`, `nargs="+"` and `action="store_true"` are understood; anything
-else is passed on as it is and judged by the job itself.
+`float` or `str`, `choices=[…]`, `nargs="+"` or a number, and the actions that argparse has are
+understood; anything else is passed on as it is and judged by the job itself.
 """
 
 from __future__ import annotations
 
 import ast
 import difflib
+import math
 import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ from ddp_course.errors import BadArgument
 
 JOBS = Path(__file__).parent / "jobs"
 _ARGPARSE_NUMBER = re.compile(r"-\d+$|-\d*\.\d+$")  # what argparse takes for a value, not a flag
-
+_MAX_WORD = 128 << 10  # bytes of one word of a command, with its end: MAX_ARG_STRLEN of Linux
 
 OF_LAUNCH = ("ranks", "nodes", "trace", "limit_s", "restarts", "warm", "env", "wait", "argv")
 
@@ -35,9 +37,12 @@ class Knob:
 
     name: str
     flag: str
-    kind: str = "str"  # "int", "float", "str", "flag" (no value) or "any" (not understood)
+    kind: str = "str"  # "int", "float", "str", "any" (not understood), or without a value: "flag",
+    # "switch" (--x and --no-x), "count" (as often as said)
     choices: tuple[Any, ...] = ()
-    many: bool = False
+    many: bool = False  # a list of values
+    exactly: int = 0  # how many, if the job wants a certain number
+    again: bool = False  # the flag stands before each of them
     default: Any = None
     help: str = ""
 
@@ -45,21 +50,29 @@ class Knob:
         if self.choices:
             value = " | ".join(map(repr, self.choices))
         else:
-            value = {"flag": "True or False", "any": "a value"}.get(self.kind, f"{self.kind}")
-        return f"{self.name}: {'a list of ' * self.many}{value}"
+            value = _SAID.get(self.kind, self.kind)
+        counted = f"a list of {self.exactly or ''} ".replace("  ", " ")
+        return f"{self.name}: {counted * self.many}{value}"
 
     def words(self, value: Any) -> list[str]:
         """The command-line words for this value. Raises BadArgument if it has the wrong type."""
-        if self.kind == "flag":
+        if self.kind in ("flag", "switch"):
             if not isinstance(value, bool):
+                raise self._mistyped(value)
+            off = [f"--no-{self.flag[2:]}"] * (self.kind == "switch")
+            return [self.flag] if value else off
+        if self.kind == "count":
+            if type(value) is not int or not 0 <= value <= 100:
                 raise self._mistyped(value)
             return [self.flag] * value
         values = list(value) if self.many and isinstance(value, list | tuple) else [value]
-        if self.many and not values:
+        if self.many and len(values) != (self.exactly or max(1, len(values))):
             raise self._mistyped(value)
         texts = [self._text(one) for one in values]
         if "--" in texts:
             raise self._mistyped(value)  # argparse drops it, however it is written
+        if self.again:
+            return [f"{self.flag}={text}" for text in texts]
         if not self.many:
             # A value that begins with a dash would be taken for a flag.
             return [f"{self.flag}={texts[0]}"] if texts[0][:1] in "-" else [self.flag, texts[0]]
@@ -77,13 +90,14 @@ class Knob:
             raise self._mistyped(value)
         try:
             text = str(value)
-            os.fsencode(text)
             if self.kind == "float":
                 float(value)
-        except (ValueError, OverflowError) as error:  # too many digits; half a surrogate pair
+        except (ValueError, OverflowError) as error:  # too many digits
             raise self._mistyped(value) from error
-        if "\0" in text:
+        if not can_be_passed(text):
             raise self._mistyped(value)
+        if self.many and isinstance(value, float) and math.isfinite(value):
+            return format(Decimal(text), "f")  # argparse takes -1e-05 for a flag
         return text
 
     def _mistyped(self, value: Any) -> BadArgument:
@@ -93,22 +107,40 @@ class Knob:
         )
 
 
+_SAID = {
+    "flag": "True or False", "switch": "True or False", "count": "how often, a whole number",
+    "any": "a value",
+}  # fmt: skip
+
+
+def can_be_passed(text: str) -> bool:
+    """Whether the system can hand this word to a program."""
+    try:
+        encoded = os.fsencode(text)
+    except UnicodeEncodeError:  # half a surrogate pair
+        return False
+    return b"\0" not in encoded and len(encoded) < _MAX_WORD
+
+
 def find_job(job: str | Path) -> Path:
     """The script of a job: a name (of a cell's job here, or of the course) or a path to a .py file.
 
     Raises BadArgument, naming the jobs that there are.
     """
     if not isinstance(job, str | Path) or not str(job).strip() or "\0" in str(job):
-        raise BadArgument(f"A job is a name or a path to a .py file, not {shown(job)}.")
+        raise BadArgument(
+            f"A job is a name or a path to a .py file, not {shown(job)}.",
+            action='give it as launch("hello_ranks") or launch("my_script.py")',
+        )
     text = str(job)
     if text.endswith(".py") or "/" in text or isinstance(job, Path):
         path = Path(os.path.expanduser(text))
         if _is_file(path) and path.suffix == ".py":
             return path.resolve()
-        kind = "not a Python file (.py)" if _is_file(path) else "not there"
+        there = _exists(path)
         raise BadArgument(
-            f"{shown(str(path))} is {kind}.",
-            cause="" if path.is_absolute() else f"the path is relative to {_here()}",
+            f"{shown(str(path))} is {'not a Python file (.py)' if there else 'not there'}.",
+            cause="" if path.is_absolute() or there else f"the path is relative to {_here()}",
             action="check the path, or give the name of a job, without .py",
         )
     for folder in (Path(), JOBS):
@@ -199,18 +231,26 @@ def _knob(call: ast.Call) -> Knob | None:
     kind = ast.unparse(said["type"]) if "type" in said else "str"
     if kind not in ("int", "float", "str"):
         kind = "any"
-    action = _literal(said.get("action"))
-    if action in ("store_true", "store_false"):
+    action = _literal(said.get("action", ast.Constant("store")))
+    if action in ("store_true", "store_false", "store_const"):
         kind = "flag"
-    elif "action" in said and action != "store":
+    elif "action" in said and ast.unparse(said["action"]).endswith("BooleanOptionalAction"):
+        kind = "switch"
+    elif action == "count":
+        kind = "count"
+    elif action not in ("store", "append"):
         kind = "any"
-    choices = _literal(said.get("choices"))
+    choices, nargs = _literal(said.get("choices")), _literal(said.get("nargs"))
+    exactly = nargs if isinstance(nargs, int) else 0
+    again = action == "append" and nargs is None
     return Knob(
         name=flag[2:].replace("-", "_"),
         flag=flag,
         kind=kind,
         choices=tuple(choices) if isinstance(choices, list | tuple) else (),
-        many=_literal(said.get("nargs")) in ("+", "*"),
+        many=nargs in ("+", "*") or exactly > 0 or again,
+        exactly=exactly,
+        again=again,
         default=_literal(said.get("default")),
         help=str(_literal(said.get("help")) or ""),
     )
@@ -228,6 +268,13 @@ def _here() -> str:
         return f"the folder that you are in, {os.getcwd()}"
     except OSError:
         return "a folder that has been removed"
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
 
 
 def _is_file(path: Path) -> bool:

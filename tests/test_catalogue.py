@@ -26,6 +26,10 @@ parser.add_argument("--shuffle", action="store_true")
 parser.add_argument("--rates", type=float, nargs="+")
 parser.add_argument("--names", nargs="*")
 parser.add_argument("--odd", type=lambda text: text.upper())
+parser.add_argument("--pair", type=float, nargs=2)
+parser.add_argument("--tag", action="append")
+parser.add_argument("--verbose", action="count", default=0)
+parser.add_argument("--amp", action=argparse.BooleanOptionalAction)
 parser.add_argument("positional", nargs="?")
 """
 
@@ -52,13 +56,16 @@ def write(folder: Path, source: str | bytes, name: str = "job.py") -> Path:
     return path
 
 
+KINDS = {
+    "steps": "int", "bucket_mb": "float", "data": "str", "mode": "str", "size": "int",
+    "shuffle": "flag", "rates": "float", "names": "str", "odd": "any", "pair": "float",
+    "tag": "str", "verbose": "count", "amp": "switch",
+}  # fmt: skip
+
+
 def test_every_knob_is_found_with_its_kind(script: Path) -> None:
     knobs = catalogue.knobs_of(script)
-    kinds = {name: knob.kind for name, knob in knobs.items()}
-    assert kinds == {
-        "steps": "int", "bucket_mb": "float", "data": "str", "mode": "str", "size": "int",
-        "shuffle": "flag", "rates": "float", "names": "str", "odd": "any",
-    }  # fmt: skip
+    assert {name: knob.kind for name, knob in knobs.items()} == KINDS
     assert knobs["steps"].help == "optimizer steps"
     assert knobs["steps"].default == 20
     assert knobs["size"].choices == (1, 2, 4)
@@ -91,6 +98,14 @@ def test_every_knob_is_found_with_its_kind(script: Path) -> None:
         ("names", [Path("x")], ["x"]),
         ("odd", "up", "UP"),
         ("odd", 3, "3"),
+        ("rates", [0.1, -1e-5, 1e300], [0.1, -1e-5, 1e300]),
+        ("pair", [1, -2.5e-7], [1.0, -2.5e-7]),
+        ("tag", ["a", "-b"], ["a", "-b"]),
+        ("tag", "a", ["a"]),
+        ("verbose", 2, 2),
+        ("verbose", 0, 0),
+        ("amp", True, True),
+        ("amp", False, False),
     ],
 )
 def test_a_good_value_arrives_as_it_was_given(
@@ -111,7 +126,9 @@ def test_a_good_value_arrives_as_it_was_given(
         ("mode", "max"), ("mode", ""), ("mode", ["sum"]), ("size", 3), ("size", True),
         ("shuffle", 1), ("shuffle", "yes"), ("shuffle", None),
         ("rates", []), ("rates", ["0.1"]), ("rates", [True]), ("rates", {0.1}), ("rates", "0.1"),
-        ("rates", [0.1, -1e-5]), ("rates", [float("-inf")]),
+        ("rates", [float("-inf")]), ("pair", [1]), ("pair", [1, 2, 3]), ("pair", 1), ("tag", []),
+        ("tag", ["--"]), ("verbose", -1), ("verbose", True), ("verbose", 10**9), ("amp", 1),
+        pytest.param("data", "x" * 131072, id="longer than a word may be"),
         ("names", ["a", "--shuffle"]), ("names", ["-x"]), ("names", ["a\0"]),
         ("odd", object()), ("odd", None), ("odd", "a\0b"),
     ],
@@ -153,9 +170,7 @@ KNOB_VALUES = st.one_of(
     st.sampled_from(["sum", "mean", "--", "-", "-1", "=", ""]),
 )  # fmt: skip
 KNOB_NAMES = st.one_of(
-    st.sampled_from(
-        ["steps", "bucket_mb", "data", "mode", "size", "shuffle", "rates", "names", "odd"]
-    ),
+    st.sampled_from(list(KINDS)),
     st.text(),
 )
 
