@@ -109,6 +109,8 @@ def explain(e: Evidence) -> Diagnosis:
     """The first cause: the first rule, in the order of weight, that has an answer."""
     if e.ended == "finished":
         return _diverged(e) or _healthy(e)
+    if e.ended == "stopped":  # whatever came after that is no failure
+        return Diagnosis("stopped", e.told or "stopped by you")
     rules = (
         _launcher_told, _killed_by_learner, _ended_by_itself, _halted, crossed_pairs, standstill,
         left_early, _at_start, _progressing, _at_work, _by_message,
@@ -148,7 +150,7 @@ def failure_of(found: Diagnosis, e: Evidence) -> Failure:
 
 
 def _launcher_told(e: Evidence) -> Diagnosis | None:
-    return Diagnosis("stopped" if e.ended == "stopped" else "launcher", e.told) if e.told else None
+    return Diagnosis("launcher", e.told) if e.told else None
 
 
 def _killed_by_learner(e: Evidence) -> Diagnosis | None:
@@ -518,8 +520,6 @@ def _by_message(e: Evidence) -> Diagnosis | None:
 
 
 def _unknown(e: Evidence) -> Diagnosis:
-    if e.ended == "stopped":
-        return Diagnosis("stopped", "stopped by you")
     rank = failures.first_rank(e.lines, e.observed, e.codes)
     ended = [rank for _, rank, code in sorted(e.observed.deaths) if code == -signal.SIGTERM]
     if rank is None and ended:  # torchrun ends the others so, after the first
