@@ -48,6 +48,8 @@ class Diagnosis:
             parts += ["", f"{title}:", *(f"  {line}" for line in told)]
         return "\n".join(parts)
 
+    __repr__ = __str__
+
     def _repr_html_(self) -> str:
         colour = "#117733" if self.healthy else "#aa3344"
         parts = [

@@ -13,6 +13,7 @@ import json
 import math
 import os
 import queue
+import re
 import select
 import shlex
 import shutil
@@ -43,6 +44,7 @@ _DUMP_S = 1.0  # for the ranks to write their stacks before the end
 # can be taken for dead, and two jobs come of it.
 _NODE_PATIENCE = "last_call_timeout=2,keep_alive_interval=1,keep_alive_max_attempt=5"
 _RANK_SIDE = str(Path(__file__).parent / "rank_side")
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")  # what a shell can set
 _BYTES_PER_RANK = {"warm": 130 << 20, "plain": 500 << 20}  # measured with torch 2.14 on Linux
 
 listeners: list[Callable[[Run], None]] = []  # called with every new run; under Jupyter: the panel
@@ -95,6 +97,8 @@ def launch(
     A failed job returns a failed Run. Raises BadArgument, before anything starts, for arguments
     that cannot work, and CannotRun if this machine cannot start or record a run.
     """
+    if wait is not None:
+        _check_switches(wait=wait)
     plan = _Plan(job, ranks, nodes, trace, limit_s, restarts, warm, env or {}, argv, knobs)
     run = plan.new_run()
     blocking = not in_background if wait is None else wait
@@ -136,6 +140,9 @@ class _Plan:
         self.words = [*catalogue.flags(self.script, knobs), *argv]
         _check_memory(nodes * ranks, "warm" if self.warm else "plain")
         _prepare_data(self.script, knobs)
+        foreign = self.script.parent != catalogue.JOBS
+        # torchrun takes a script's `--num` for a short form of its own options without this.
+        self.separator = ["--"] if foreign and any(w[:2] == "--" for w in self.words) else []
         self.nodes, self.ranks = nodes, nodes * ranks  # of all nodes together
         self.trace, self.limit_s, self.restarts = trace, float(limit_s), restarts
         self.given_env, self.knobs = dict(env), dict(knobs)
@@ -168,7 +175,7 @@ class _Plan:
         if self.nodes > 1:  # what guard.environment_of says
             conf = filter(None, ["is_host=$((node==0))", self.patience])
             parts.append(f"--rdzv-conf={','.join(conf)}")
-        text = " ".join([*parts, shlex.join([str(self.script), *self.words])])
+        text = " ".join([*parts, shlex.join([*self.separator, str(self.script), *self.words])])
         if self.nodes > 1:
             each = " ".join(str(node) for node in range(self.nodes))
             text = f"for node in {each}; do {text} & done; wait"
@@ -280,7 +287,9 @@ class _Launch:
     def stop(self, why: str) -> None:
         """End it; safe from any thread, before the start too."""
         with self._lock:
-            self._ended_by = self._ended_by or why
+            if not self._ended_by:
+                self._ended_by = why
+                self._run.stop_s = self._run.elapsed_s
             self._send(stop=True)
 
     def signal(self, rank: int, number: int) -> None:
@@ -361,7 +370,7 @@ class _Launch:
             link = warm_start.connect(env, request)
         else:
             torchrun = [sys.executable, "-m", "torch.distributed.run", *plan.torchrun_args]
-            command = [*torchrun, str(plan.script), *plan.words]
+            command = [*torchrun, *plan.separator, str(plan.script), *plan.words]
             with open(log, "wb") as output:
                 self._guard, link = guard.start(
                     command,
@@ -623,8 +632,8 @@ def _check_seconds(limit_s: Any) -> None:
 
 def _check_env(env: Any) -> None:
     if not isinstance(env, Mapping) or not all(
-        isinstance(name, str) and isinstance(value, str) and name and "=" not in name
-        and _can_be_passed(name + value)
+        isinstance(name, str) and isinstance(value, str) and _ENV_NAME.fullmatch(name)
+        and catalogue.can_be_passed(f"{name}={value}")
         for name, value in env.items()
     ):  # fmt: skip
         raise BadArgument(
@@ -635,19 +644,12 @@ def _check_env(env: Any) -> None:
 
 def _check_words(argv: Any) -> None:
     if not isinstance(argv, list | tuple) or not all(
-        isinstance(word, str) and _can_be_passed(word) for word in argv
+        isinstance(word, str) and catalogue.can_be_passed(word) for word in argv
     ):
         raise BadArgument(
             f"argv cannot be {catalogue.shown(argv)}.",
             action="give a list of words: argv=['data/', '-n', '5']",
         )
-
-
-def _can_be_passed(text: str) -> bool:
-    try:
-        return b"\0" not in os.fsencode(text)
-    except UnicodeEncodeError:  # half a surrogate pair
-        return False
 
 
 def _working_folder() -> Path:

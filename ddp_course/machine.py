@@ -104,6 +104,8 @@ class Report:
                 lines.append(f"  {'':<{width}}  → {row.remedy}")
         return "\n".join([*lines, "", self.proves, self.verdict])
 
+    __repr__ = __str__
+
     def _repr_html_(self) -> str:
         cells = "".join(_row_html(row) for row in self.rows)
         return (

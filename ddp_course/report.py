@@ -140,9 +140,10 @@ def run_rank(main: Callable[[], object]) -> NoReturn:
             main = record(main)
         main()
     except SystemExit as leaving:
-        if isinstance(leaving.code, str):
-            sys.stderr.write(leaving.code + "\n")
+        if leaving.code is not None and not isinstance(leaving.code, int):
+            sys.stderr.write(f"{leaving.code}\n")
         code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
+        code = code if abs(code) < 2**63 else -1  # what C makes of it
     except BaseException as error:
         own = error.__traceback__
         while own is not None and own.tb_frame.f_code.co_name in ("run_rank", "wrapper"):

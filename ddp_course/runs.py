@@ -28,7 +28,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +94,11 @@ class Failure:
     remedy: str = ""
     lesson: str = ""
     table: str = ""  # torchrun's own account
+
+    def __str__(self) -> str:
+        return failure_text(self)
+
+    __repr__ = __str__
 
 
 def runs_folder() -> Path:
@@ -376,6 +381,7 @@ class Run:
         self.asked = asked
         self.state = "queued"
         self.dump_s = math.inf  # when, at a time-out, the ranks were made to write their stacks
+        self.stop_s = math.inf  # when you stopped it: torchrun then only tells how it ends
         self.shown_in: object = None  # the notebook cell that has already displayed this run
         self._control = control
         self.nodes: int = asked.get("nodes", 1)
@@ -433,8 +439,16 @@ class Run:
         return [self._lanes[rank] for rank in sorted(self._lanes)]
 
     def tail(self, count: int = 20) -> list[Line]:
-        """The last lines so far, without the stacks that a time-out made the ranks write."""
-        return [line for line in self._record.lines if line.t_s <= self.dump_s][-count:]
+        """The last lines so far, without what a time-out or a stop made them write.
+
+        Those are the ranks' stacks, and the traceback by which torchrun ends.
+        """
+        ends_s = min(self.dump_s, self.stop_s)
+        return [
+            line
+            for line in self._record.lines
+            if line.t_s <= (ends_s if line.rank is None else self.dump_s)
+        ][-count:]
 
     def subscribe(self, callback: Callable[[Run], None]) -> None:
         """Call back, from the launcher's thread, whenever something changed and once at the end."""
@@ -632,8 +646,9 @@ class Run:
 
     def _repr_html_(self) -> str:
         self.wait()
-        good = self.ok
-        mark, colour = ("✓", "#117733") if good else ("✗", "#aa3344")
+        mark, colour = {"finished": ("✓", "#117733"), "stopped": ("■", "#9a6700")}.get(
+            self.ended, ("✗", "#aa3344")
+        )
         rows = [
             f"<div><b style='color:{colour}'>{mark}</b> {html.escape(self.summary())}</div>",
             *(f"<div>{html.escape(text)}</div>" for text in self._values_said()),
@@ -664,7 +679,7 @@ class Run:
             if line.rank in self._lanes and line.text.strip() and line.t_s <= self.dump_s:
                 self._lanes[line.rank].last_line = line.words
         if fresh:
-            text = "".join(json.dumps(asdict(line)) + "\n" for line in fresh)
+            text = "".join(json.dumps(vars(line)) + "\n" for line in fresh)
             with contextlib.suppress(OSError):
                 untrusted.append(self.folder / "lines.jsonl", text)
         return changed

@@ -155,7 +155,7 @@ class _Launch:
         import torch.distributed.run as torchrun
 
         script = [*self._shim, request["script"], *request["script_args"]]
-        arguments = [*request["torchrun_args"], "--no-python", *script]
+        arguments = [*request["torchrun_args"], "--no-python", "--", *script]
         sys.argv = ["torchrun", *arguments]
         random.seed(_SHORT_WAIT if request["nodes"] == 1 else None)
         _wake_at_an_end()
@@ -361,6 +361,7 @@ def _leave(work: Callable[..., object], *arguments: Any) -> NoReturn:
         if leaving.code is not None and not isinstance(leaving.code, int):
             sys.stderr.write(f"{leaving.code}\n")
         code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
+        code = code if abs(code) < 2**63 else -1  # what C makes of it
     except BaseException as error:
         code, interrupted = 1, isinstance(error, KeyboardInterrupt)
         trace = error.__traceback__

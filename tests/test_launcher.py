@@ -17,9 +17,10 @@ import psutil
 import pytest
 from launching import caller, script, until
 
-from ddp_course import catalogue, launch, launcher, notebook, runs
+from ddp_course import catalogue, diagnose, launch, launcher, notebook, runs
 from ddp_course.errors import BadArgument, CannotRun
 from ddp_course.runs import Run
+from ddp_course.views import panel
 
 PATIENT_LIMITS_S = (8, 25, 90)  # the next one where a busy machine was not ready in time
 LONG_S = 240  # a limit that no test reaches
@@ -63,6 +64,7 @@ KNOBS_JOB = """
         parser.add_argument("--text", default="")
         parser.add_argument("--rates", type=float, nargs="+")
         parser.add_argument("--shuffle", action="store_true")
+        parser.add_argument("--max", type=int)  # torchrun has a --max-restarts
         knobs = vars(parser.parse_args())
         rank = int(os.environ["RANK"])
         # One write a line: in a shell the ranks share one output.
@@ -85,6 +87,7 @@ def test_a_run_is_all_that_happened(
     job = script(folder, KNOBS_JOB, "my jöb.py")
     monkeypatch.chdir(tmp_path)
     knobs = {"bucket_mb": -1, "text": "--a b\n'$HOME' é", "rates": [0.5, -1], "shuffle": True}
+    knobs["max"] = 3
     run = launch(job, ranks=2, warm=way, **knobs)
     printed = capsys.readouterr().out
 
@@ -353,8 +356,15 @@ def test_a_stopped_run_says_so(tmp_path: Path, way: bool) -> None:
     assert run.wait().ended == "stopped"
     assert waiting.wait().ended == "stopped"
     assert waiting.lines == []
-    assert "stopped by you" in str(run)
     assert launcher.live_runs() == []
+    for shown in (str(run), run._repr_html_(), panel.final_html(run), repr(run.failure)):
+        assert "stopped by you" in shown
+        assert "SignalException" not in shown
+        assert "✗" not in shown, "it has not failed"
+    said = str(diagnose(run))
+    assert "stopped by you" in said
+    assert "failed" not in said
+    assert "fail" not in str(diagnose(Run.open(run.folder)))
 
 
 # Limits of time
@@ -486,7 +496,9 @@ def test_a_restarted_rank_completes_the_job(tmp_path: Path, way: bool) -> None:
         {"limit_s": 0}, {"limit_s": -1}, {"limit_s": float("nan")}, {"limit_s": float("inf")},
         {"limit_s": "60"}, {"limit_s": True}, {"limit_s": None}, {"env": {"A": 1}},
         {"env": {"": "x"}}, {"env": {"A=B": "x"}}, {"env": {"A": "x\0"}}, {"env": {"A": "\ud800"}},
-        {"env": ["A"]}, {"env": "A=B"}, {"bucket_mb": "x"}, {"bucketmb": 1}, {"shuffle": 1},
+        pytest.param({"env": {"A": "x" * 131072}}, id="huge"), {"env": {"A B": "x"}},
+        {"env": ["A"]}, {"env": "A=B"}, {"argv": "x"}, {"argv": ["\0"]}, {"wait": "no"},
+        {"wait": 0}, {"bucket_mb": "x"}, {"bucketmb": 1}, {"shuffle": 1},
     ],
     ids=str,
 )  # fmt: skip

@@ -104,6 +104,10 @@ def test_says_what_each_number_of_gpus_proves() -> None:
     assert "H, H, H, H" in str(four)
 
 
+def test_a_shell_shows_the_text() -> None:
+    assert repr(report()) == str(report())
+
+
 def test_page_and_text_say_the_same() -> None:
     bad = report(torch_error="<broken>", cores=1, gpus=("A & B",))
     page, text = bad._repr_html_(), str(bad)

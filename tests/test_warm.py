@@ -328,8 +328,8 @@ def host_pid_after(job: Path, env: dict[str, str] | None = None) -> int:
 ENDS = {
     "sys.exit()": 0, "sys.exit(0)": 0, "sys.exit(None)": 0, "sys.exit(3)": 3, "sys.exit(256)": 0,
     "sys.exit(-1)": 255, "sys.exit(True)": 1, "sys.exit('words')": 1, "sys.exit(2.5)": 1,
-    "raise KeyboardInterrupt": -2, "raise SystemExit(4)": 4, "os._exit(5)": 5,
-    "atexit.register(os._exit, 6)": 6, "raise Exception": 1,
+    "sys.exit(10**30)": 255, "raise KeyboardInterrupt": -2, "raise SystemExit(4)": 4,
+    "os._exit(5)": 5, "atexit.register(os._exit, 6)": 6, "raise Exception": 1,
     "threading.Thread(target=lambda: 1 / 0).start()": 0,
     "threading.Thread(target=time.sleep, args=(60,), daemon=True).start()": 0,
     "os.kill(os.getpid(), 15); time.sleep(9)": -15, "os.kill(os.getpid(), 10)": -10,
@@ -346,6 +346,24 @@ def test_exit_codes_are_python_s_own(tmp_path: Path) -> None:
         assert plain.returncode == code, f"python itself: {statement}"
         run = launch(job, ranks=1, limit_s=LONG_S)
         assert run.exit_codes == {0: code}, statement
+
+
+@pytest.mark.parametrize(
+    ("leave", "code", "said"),
+    [
+        ("sys.exit(10**30)", 255, ""),
+        ("sys.exit([1, 2])", 1, "[1, 2]\n"),
+        ("sys.exit('x')", 1, "x\n"),
+    ],
+)
+def test_run_rank_leaves_as_python_does(leave: str, code: int, said: str) -> None:
+    without_torch = "import sys; sys.modules['torch'] = None"
+    through = f"from ddp_course.report import run_rank; run_rank(lambda: {leave})"
+    for way in (leave, through):
+        ended = subprocess.run(
+            [sys.executable, "-c", f"{without_torch}; {way}"], capture_output=True, text=True
+        )
+        assert (ended.returncode, ended.stderr) == (code, said)
 
 
 def test_what_jobs_do_with_processes_works_in_a_warm_rank(tmp_path: Path) -> None:
