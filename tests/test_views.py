@@ -447,6 +447,18 @@ def test_a_number_is_revealed_as_a_ratio() -> None:
         guess.reveal("long")
 
 
+@pytest.mark.parametrize(
+    ("measured", "said"),
+    [(996.0, "332 ×"), (298.9, "100 ×"), (12_345.6, "12,346 ms"), (0.00003, "3e-05 ms")],
+)
+def test_large_numbers_are_said_without_an_exponent(measured: float, said: str) -> None:
+    guess = predict("How long?", unit="ms", low=0, high=20_000)
+    guess.commit(3)
+    message = guess.reveal(measured).message
+    assert said in message
+    assert "e+" not in message
+
+
 def test_a_number_without_a_prediction_is_still_shown() -> None:
     guess = predict("How many?", unit="buckets")
     assert "No prediction was committed; this run measured 8 buckets." in str(guess.reveal(8))

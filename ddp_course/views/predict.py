@@ -277,7 +277,7 @@ class Reveal:
         words = f"You predicted {self._said(self.predicted)}; {measured}"
         if self.right is not None:
             return f"{'✓ Right' if self.right else '✗ Not so'}: {words[0].lower()}{words[1:]}."
-        return f"{words}." if self.ratio is None else f"{words}: {self.ratio:.2g} × as much."
+        return f"{words}." if self.ratio is None else f"{words}: {_short(self.ratio, 2)} × as much."
 
     def _said(self, value: Any) -> str:
         return _said(value, self.unit)
@@ -304,8 +304,13 @@ class Reveal:
 
 
 def _said(value: Any, unit: str) -> str:
-    text = f"{value:.4g}" if isinstance(value, float) else str(value)
+    text = _short(value, 4) if isinstance(value, float) else str(value)
     return f"{text} {unit}".rstrip()
+
+
+def _short(value: float, digits: int) -> str:
+    text = f"{value:.{digits}g}"
+    return f"{value:,.0f}" if "e+" in text else text
 
 
 def _number(value: Any) -> float:
