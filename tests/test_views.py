@@ -447,6 +447,17 @@ def test_a_number_is_revealed_as_a_ratio() -> None:
         guess.reveal("long")
 
 
+@pytest.mark.parametrize("unit", ["ms", "% of the time of save"])
+def test_bars_leave_room_for_what_is_said_of_them(unit: str) -> None:
+    drawn = Bars("a title", {"predicted": 3.0, "async_save_and_wait": 17.35}, unit).svg
+    texts = [(float(x), len(said)) for x, said in re.findall(r'<text x="(.+?)".*?>(.+?)</', drawn)]
+    width = float(re.findall(r'viewBox="0 0 ([0-9.]+)', drawn)[0])
+    first_box = min(float(x) for x in re.findall(r'<rect x="(.+?)"', drawn))
+    assert len(texts) == 4
+    for x, letters in texts:
+        assert x + 6.5 * letters < (first_box if x == 0 else width)
+
+
 @pytest.mark.parametrize(
     ("measured", "said"),
     [(996.0, "332 ×"), (298.9, "100 ×"), (12_345.6, "12,346 ms"), (0.00003, "3e-05 ms")],

@@ -14,7 +14,8 @@ from ddp_course.views.style import LINE, page, rank_colour
 if TYPE_CHECKING:
     from ddp_course.runs import Run
 
-_WIDTH, _LEFT, _RIGHT, _ROW = 700.0, 70.0, 600.0, 24.0
+_WIDTH, _ROW = 700.0, 24.0
+_NAME, _SAID = 7.6, 6.8  # a generous width of a letter, bold and not, of 12 px
 
 
 def bars(metric: str, unit: str = "") -> Callable[[Run], Bars]:
@@ -73,8 +74,10 @@ class Bars:
     @property
     def svg(self) -> str:
         low, high = min(0.0, *self.values.values()), max(0.0, *self.values.values())
-        scale = (_RIGHT - _LEFT) / ((high - low) or 1.0)
-        zero = _LEFT - low * scale
+        first = max(70.0, _NAME * max(len(_name(key)) for key in self.values) + 6)
+        last = _WIDTH - max(100.0, _SAID * max(len(self._number(v)) for v in self.values.values()))
+        scale = (last - first) / ((high - low) or 1.0)
+        zero = first - low * scale
         parts = []
         for i, (key, value) in enumerate(self.values.items()):
             y = 4 + i * _ROW
