@@ -479,7 +479,8 @@ class _Launch:
             )
         elif lane.pid != message["pid"]:
             self._observed.started.add(lane.rank)
-            lane.attempt += lane.pid is not None
+            if lane.pid is not None:
+                lane.attempt, lane.last_line = lane.attempt + 1, ""  # what it said is in the output
             lane.pid, lane.state, lane.exit_code = message["pid"], "running", None
             run.state = "running"
 

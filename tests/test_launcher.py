@@ -485,6 +485,22 @@ def test_a_restarted_rank_completes_the_job(tmp_path: Path, way: bool) -> None:
     assert "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1" in run.command
 
 
+def test_a_start_does_not_show_what_an_earlier_one_said(tmp_path: Path) -> None:
+    job = script(
+        tmp_path,
+        """
+        import os
+        if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+            print("the first start", flush=True)
+            os._exit(3)
+        """,
+    )
+    run = launch(job, ranks=1, warm=True, restarts=1, limit_s=LONG_S)
+    assert run.ok, run
+    assert run.lines_of(0) == ["the first start"]
+    assert [(lane.attempt, lane.last_line) for lane in run.lanes()] == [(1, "")]
+
+
 # Arguments
 
 
