@@ -255,7 +255,7 @@ timeline(small).hidden_share, timeline(large).hidden_share
 # %% [markdown]
 # Read it: the two numbers are the share of communication time during which the rank also computed,
 # with small buckets and with one large one. With one bucket, the only all-reduce starts when the
-# last gradient is ready, and there is nothing left to hide it behind. With eight, seven can start
+# last gradient is ready, and hardly anything is left to hide it behind. With eight, seven can start
 # earlier. Hatched parts of a collective are waiting for the other rank, not moving data. The shares
 # vary from run to run.
 #

@@ -209,7 +209,7 @@ attempts(rare)
 
 # %% [markdown]
 # Read it: what was done since the last checkpoint is done again. The bill of a failure is that, plus
-# the time to recover; the bill of saving often is the saving. Lesson 04 weighs them.
+# the time to recover; the bill of saving often is the saving (lesson 04).
 #
 # ## Can the job go on when a whole node is lost?
 #
