@@ -35,6 +35,10 @@ _RANKED = re.compile(
 _RANKS_SOURCE = re.compile(r"\bget_(?:local_|node_|global_)?rank\(|\b(?:LOCAL_|GROUP_)?RANK\b")
 
 
+_TRACEBACK = "Traceback (most recent call"
+_TRACED = re.compile(r'  File "(.+)", line (\d+), in ')
+
+
 # Files in whose functions a rank waits for something that is not a collective.
 _WAITS = {
     "threading.py": "a lock or a thread",
@@ -171,6 +175,24 @@ def in_function(mine: Ledger, names: Sequence[str]) -> str:
     return next((name for name in reversed(inside) if name in names), "")
 
 
+def raised_at(e: Evidence, rank: int, said: str) -> str:
+    """ " at train.py:12 (`code`)": where this exception came from, in the learner's code."""
+    texts, mine = e.stderr(rank).splitlines(), e.ledgers.get(rank)
+    end = len(texts) - 1 - texts[::-1].index(said) if said in texts else 0
+    is_last = not any(text.startswith(_TRACEBACK) for text in texts[end + 1 :])
+    if is_last and mine is not None and mine.exception is not None and mine.exception.line:
+        at = mine.exception.line
+        return f" at {place_text(at.file, at.line, at.code)}"
+    for text in reversed(texts[:end]):
+        frame = _TRACED.match(text)
+        if frame and _is_learners(frame[1], e):
+            line = int(frame[2])
+            return f" at {place_text(frame[1], line, _source_line(e, frame[1], line))}"
+        if text.startswith(_TRACEBACK):
+            break
+    return ""
+
+
 def in_loader(e: Evidence, rank: int) -> bool:
     mine = e.ledgers.get(rank)
     if mine is not None:
@@ -267,6 +289,18 @@ def steps_at(mine: Ledger, entry: Entry) -> int:
     return sum(n.part in first for n in same)
 
 
+def habit_broken(mine: Ledger, lacked: Entry) -> bool:
+    """Whether a rank made this call before each call such as its last one, but not this time."""
+    inside, since, before = mine.entries[-1], list[Entry](), list[bool]()
+    for entry in mine.entries:
+        if (_key(entry), entry.group) == (_key(inside), inside.group):
+            before.append(any((_key(n), n.group) == (_key(lacked), lacked.group) for n in since))
+            since = []
+        else:
+            since.append(entry)
+    return len(before) > 1 and all(before[:-1]) and not before[-1]
+
+
 def has_seen(mine: Ledger, entry: Entry) -> bool:
     return any(_key(n) == _key(entry) for n in mine.entries) if entry.line else False
 
@@ -294,6 +328,56 @@ def guarded_apart(e: Evidence, mine: Entry, theirs: Entry) -> str:
     if found is None or found.leaves or theirs.line is None or branches(e, mine, theirs):
         return ""
     return found.told
+
+
+def condition_apart(e: Evidence, mine: Ledger, theirs: Ledger) -> str:
+    """The innermost `if` in which one rank's last call stands and the other's does not, or ""."""
+    here, there = path_to_call(mine, e), path_to_call(theirs, e)
+    for file, line in here:
+        around = [
+            node
+            for node in ast.walk(_parsed(_readable(file, e)))
+            if isinstance(node, ast.If)
+            and node.lineno <= line <= (node.end_lineno or 0)
+            and not any(
+                f == file and node.lineno <= at <= (node.end_lineno or 0) for f, at in there
+            )
+        ]
+        if around and there:
+            inner = max(around, key=lambda node: node.lineno)
+            test = " ".join(ast.unparse(inner.test).split())[:60]
+            return "" if "__name__" in test else f"if {test}:"
+    return ""
+
+
+def in_same_loop(e: Evidence, mine: Ledger, theirs: Ledger) -> bool:
+    """Whether one rank's last call stands in the innermost loop around the other's, or neither
+    in any."""
+    here, there = path_to_call(mine, e), path_to_call(theirs, e)
+    around = next((loop for at in there if (loop := _loop_around(e, *at))), None)
+    if around is None:
+        once = all(one.entries and steps_at(one, one.entries[-1]) < 2 for one in (mine, theirs))
+        return bool(here and there) and once and not any(_loop_around(e, *at) for at in here)
+    file, first, last = around
+    return any(f == file and first <= line <= last for f, line in here)
+
+
+def _loop_around(e: Evidence, file: str, line: int) -> tuple[str, int, int] | None:
+    """The innermost loop around a line: file, first and last line."""
+    loops = [
+        (file, node.lineno, node.end_lineno or 0)
+        for node in ast.walk(_parsed(_readable(file, e)))
+        if isinstance(node, ast.For | ast.While) and node.lineno <= line <= (node.end_lineno or 0)
+    ]
+    return max(loops, key=lambda loop: loop[1], default=None)
+
+
+def path_to_call(mine: Ledger, e: Evidence) -> list[tuple[str, int]]:
+    """The learner's lines that led to a rank's last call, innermost first; none if it is past."""
+    if not mine.entries or mine.entries[-1].line is None:
+        return []
+    own = [(f.file, f.line) for f in reversed(mine.stack) if _is_learners(f.file, e)]
+    return own if _key(mine.entries[-1]) in own else []
 
 
 def branches(e: Evidence, mine: Entry, theirs: Entry) -> bool:
@@ -461,7 +545,8 @@ def standing(e: Evidence) -> tuple[str, ...]:
         last = f"; its last collective: {call_text(mine.entries[-1])}" if mine.entries else ""
         code = f" ({exit_text(e.codes[rank])})" if rank in e.codes else ""
         own = own_frame(mine, e)
-        if own is not None and mine.entries and _key(mine.entries[-1]) == (own.file, own.line):
+        here = own is not None and mine.entries and _key(mine.entries[-1]) == (own.file, own.line)
+        if here and not blocked_in(e, rank):
             told.append(f"rank {rank}{code} was in {call_text(mine.entries[-1])}")
             continue
         where = standing_at(e, rank).strip() or _without_own_line(mine)
@@ -511,7 +596,8 @@ def call_name(entry: Entry) -> str:
         tag = f" with tag {entry.p2p.tag}" if entry.p2p.tag else ""
         where = "from" if entry.p2p.direction == "recv" else "to"
         return f"{entry.p2p.direction} {where} {peer}{tag}"
-    return f"{entry.op} #{entry.n}" + ("" if entry.group in ("", "0") else f" of {entry.group}")
+    group = "" if entry.group in ("", "0") else f" of group {entry.group[:12]}"
+    return f"{entry.op} #{entry.n}{group}"
 
 
 def place_text(file: str, line: int, code: str) -> str:

@@ -22,6 +22,9 @@ from ddp_course import failures, ledger, symptoms
 from ddp_course.clues import (
     activity,
     blocked_in,
+    brought,
+    call_name,
+    call_text,
     counted_times,
     elsewhere,
     faulted_at,
@@ -31,8 +34,8 @@ from ddp_course.clues import (
     is_importing,
     last_step,
     named,
-    place_text,
     quoted,
+    raised_at,
     shortened,
     standing,
     standing_at,
@@ -43,8 +46,9 @@ from ddp_course.clues import (
 )
 from ddp_course.failures import Observed
 from ddp_course.findings import Diagnosis, Evidence
+from ddp_course.ledger import pairs
 from ddp_course.runs import Failure, Run, counted, exit_text
-from ddp_course.standstill import crossed_pairs, left_early, standstill
+from ddp_course.standstill import crossed_pairs, inside_join, left_early, standstill
 
 __all__ = ["Diagnosis", "Evidence", "diagnose", "evidence_of", "explain", "failure_of"]
 
@@ -108,14 +112,15 @@ def evidence_of(run: Run) -> Evidence:
 def explain(e: Evidence) -> Diagnosis:
     """The first cause: the first rule, in the order of weight, that has an answer."""
     if e.ended == "finished":
-        return _diverged(e) or _healthy(e)
+        return _unlike(e) or _diverged(e) or _healthy(e)
     if e.ended == "stopped":  # whatever came after that is no failure
         return Diagnosis("stopped", e.told or "stopped by you")
     rules = (
-        _launcher_told, _killed_by_learner, _ended_by_itself, _halted, crossed_pairs, standstill,
-        left_early, _at_start, _progressing, _at_work, _by_message,
+        _launcher_told, _killed_by_learner, inside_join, _ended_by_itself, _halted, crossed_pairs,
+        standstill, left_early, _at_start, _progressing, _at_work, _by_message,
     )  # fmt: skip
     found = next(filter(None, (rule(e) for rule in rules)), None) or _unknown(e)
+    found = _with_printed(found, e)
     if e.ended == "running":
         return _with_pause(found, e)
     if e.ended == "time-out" and "limit_s" not in found.sentence:
@@ -126,7 +131,7 @@ def explain(e: Evidence) -> Diagnosis:
 def failure_of(found: Diagnosis, e: Evidence) -> Failure:
     """The same as a run's failure: one voice."""
     first = found.rank
-    raised = found.kind not in _WAITING_KINDS
+    raised = found.kind not in _WAITING_KINDS and e.ended != "time-out"
     rank = first if first is not None else failures.first_rank(e.lines, e.observed, e.codes)
     code = None if rank is None else e.codes.get(rank)
     traceback = ""
@@ -174,7 +179,7 @@ def _ended_by_itself(e: Evidence) -> Diagnosis | None:
         for rank, code in e.codes.items()
         if code not in (0, -signal.SIGTERM)
         and not (e.ended == "time-out" and code in (-signal.SIGABRT, -signal.SIGKILL))
-        and not failures.followed(e.lines, rank)
+        and (not failures.followed(e.lines, rank) or _lost_worker(e, rank))
     ]
     rank = failures.first_rank(e.lines, e.observed, e.codes, ended) if ended else None
     if rank is None:
@@ -182,6 +187,16 @@ def _ended_by_itself(e: Evidence) -> Diagnosis | None:
     if e.codes[rank] < 0:
         return _killed_by_signal(e, rank, -e.codes[rank])
     return _raised(e, rank)
+
+
+def _lost_worker(e: Evidence, rank: int) -> bool:
+    """Whether a connection that a rank lost was to a worker of its own DataLoader."""
+    mine = e.ledgers.get(rank)
+    said = failures.exception_of(e.lines, rank)
+    return mine is not None and mine.why == "exception" and in_loader(e, rank) and (
+        said.startswith(("ConnectionResetError", "ConnectionRefusedError", "BrokenPipeError",
+                         "EOFError", "FileNotFoundError: [Errno 2] No such file or directory"))
+    )  # fmt: skip
 
 
 def _killed_by_signal(e: Evidence, rank: int, number: int) -> Diagnosis | None:
@@ -206,12 +221,33 @@ def _killed_by_signal(e: Evidence, rank: int, number: int) -> Diagnosis | None:
         )
     if number == signal.SIGABRT and (found := symptoms.find([words])):
         symptom, means = found  # Gloo ends a rank that gets a tensor of another size
-        if better := standstill(e):
+        if (better := standstill(e)) and better.kind != "stuck":
             return better
+        last = e.ledgers[rank].entries[-1:] if rank in e.ledgers else ()
+        call = f" in {call_text(last[0])}" if last else ""
+        uneven = bool(last) and last[0].op.startswith("all_to_all")
         return Diagnosis(
-            symptom.kind, f"{means}: rank {rank} was {exit_text(-number)}",
-            symptom.remedy, symptom.lesson, rank,
-        )  # fmt: skip
+            symptom.kind,
+            f"{means}{call}: rank {rank} was {exit_text(-number)}",
+            "what rank i sends to rank j (its input_split_sizes[j]) must be what j expects from i "
+            "(its output_split_sizes[i]); exchange the counts first, by an all_to_all of their own"
+            if uneven
+            else symptom.remedy,
+            symptom.lesson,
+            rank,
+            call_name(last[0]) if last else "",
+        )
+    if number == signal.SIGABRT and not _ABORTS.search(words) and not _gave_up_in_cpp(e, rank):
+        return Diagnosis(
+            "native-crash",
+            f"rank {rank} was aborted (SIGABRT, -6){at}, and no library said why: either native "
+            "code called abort(), or somebody sent the signal (kill -ABRT, a watchdog)"
+            f"{waiting_for(e, rank)}",
+            "look at that line, and run it on one rank first: if it ends there too, it is the "
+            "code; if not, ask who watches the job",
+            "06 Where is the cause written down?",
+            rank,
+        )
     if number == signal.SIGSEGV and "_ddp_init_helper" in words:
         return Diagnosis(
             "detail-crash",
@@ -243,6 +279,17 @@ def _killed_by_signal(e: Evidence, rank: int, number: int) -> Diagnosis | None:
     )
 
 
+# What glibc, C++ or an assertion say before they abort.
+_ABORTS = re.compile(
+    r"terminate called|free\(\):|malloc|double free|corrupted|stack smashing|[Aa]ssert|panicked"
+    r"|what\(\):|Check failed|FATAL"
+)
+
+
+def _gave_up_in_cpp(e: Evidence, rank: int) -> bool:
+    return rank in e.ledgers and e.ledgers[rank].why == "aborted"
+
+
 def _halted(e: Evidence) -> Diagnosis | None:
     """Ranks that somebody outside stopped: before they tell anything, they are let go on."""
     halted = {rank for rank in e.observed.halted if 0 <= rank < e.ranks}
@@ -263,42 +310,48 @@ def _raised(e: Evidence, rank: int) -> Diagnosis | None:
     """An exception of the rank's own, or an exit code."""
     said = failures.last_words(e.lines, rank)
     text = f"rank {rank}: {shortened(said)} ({exit_text(e.codes[rank])})"
+    at = raised_at(e, rank, said)
+    if _lost_worker(e, rank):
+        return Diagnosis(
+            "dataloader-worker",
+            f"a worker of rank {rank}'s DataLoader died, and the rank lost it{at} "
+            f"({quoted(said)}){waiting_for(e, rank)}",
+            "num_workers=0 shows its own error; if it was killed (no error at all), memory ran "
+            "out: fewer workers, smaller batches, a larger /dev/shm",
+            "10 What if the rank at fault waits, too?",
+            rank,
+        )
     if "Dist" in said and (better := _at_start(e)):  # DistStoreError, DistNetworkError
         return better
     found = symptoms.find([_message(e, rank)])
     if found is None:
-        remedy = f"mend what rank {rank} says; what the other ranks said follows from it"
+        remedy = f"mend what rank {rank} says"
+        if e.ranks > 1:
+            remedy += "; what the other ranks said follows from it"
         if not said:
             text = f"rank {rank} ended with {exit_text(e.codes[rank])}, and said nothing"
             remedy = "look for what ends it without a word: sys.exit, os._exit, a library"
-        raised = bool(failures.exception_of(e.lines, rank))
+        mine = e.ledgers.get(rank)
+        raised = failures.exception_of(e.lines, rank) or (mine is not None and mine.exception)
         return Diagnosis(
             "exception" if raised else "exit-code",
-            text + _raised_at(e, rank) + waiting_for(e, rank),
+            text + at + waiting_for(e, rank),
             remedy,
-            "06 Where is the cause written down?",
+            "10 Who failed first, and who is loudest?" if waiting_for(e, rank)
+            else "06 Where is the cause written down?",
             rank,
-        )
+        )  # fmt: skip
     symptom, means = found
     if symptom.kind in ("different-collectives", "never-arrived") and (better := standstill(e)):
         return better
     at_fault = re.search(r"rank (\d+) did not come", means)
     return Diagnosis(
         symptom.kind,
-        f"rank {rank}: {means} ({quoted(said)}){_raised_at(e, rank)}{_unverified(symptom)}",
+        f"rank {rank}: {means} ({quoted(said)}){at}{_unverified(symptom)}",
         symptom.remedy,
         symptom.lesson,
         int(at_fault[1]) if at_fault and int(at_fault[1]) < e.ranks else rank,
     )
-
-
-def _raised_at(e: Evidence, rank: int) -> str:
-    """ " at train.py:12 (`code`)", where the exception was raised, in the learner's code."""
-    mine = e.ledgers.get(rank)
-    if mine is None or mine.exception is None or mine.exception.line is None:
-        return ""
-    line = mine.exception.line
-    return f" at {place_text(line.file, line.line, line.code)}"
 
 
 _CAUSE = "The above exception was the direct cause of the following exception:"
@@ -364,6 +417,20 @@ def _at_start(e: Evidence) -> Diagnosis | None:
 
 def _not_in_store(e: Evidence, absent: int, waited: float, failed: list[int]) -> Diagnosis:
     waiting = [rank for rank in failed if rank != absent]
+    mine = e.ledgers.get(absent)
+    if mine is not None and not mine.entries and in_function(mine, ("init_process_group",)):
+        return Diagnosis(
+            "rank-never-started",
+            f"the process group waited {in_seconds(waited)} for a rank {absent}, and none came, "
+            f"though rank {absent} of this launch was there, too,"
+            f"{standing_at(e, absent)}: it came with another number, or to another place",
+            "leave rank and world_size to torchrun (RANK, WORLD_SIZE); a rank that is read from "
+            "elsewhere, with 0 for want of it, is 0 on every process",
+            "02 How do the ranks find each other?",
+            absent,
+            "init_process_group",
+            evidence=standing(e),
+        )
     if absent >= e.ranks:
         return Diagnosis(
             "rank-never-started",
@@ -383,7 +450,7 @@ def _not_in_store(e: Evidence, absent: int, waited: float, failed: list[int]) ->
         f"{in_seconds(waited)}{gone}",
         "every rank must call init_process_group, and at about the same time: move what takes "
         "long (downloads, reading data) behind it, or allow more time",
-        "02 How do the ranks find each other?",
+        "10 Can it hang before the first collective?",
         absent,
         "init_process_group",
         evidence=standing(e),
@@ -424,7 +491,7 @@ def _at_work(e: Evidence) -> Diagnosis | None:
             f"{_limit(e)}",
             "num_workers=0 shows whether it is the worker; a lock held when workers are forked is "
             "a usual reason: multiprocessing_context='spawn'",
-            "03 How long may a rank wait?",
+            "10 What if the rank at fault waits, too?",
             loaders[0] if len(loaders) < e.ranks else None,
             evidence=standing(e),
         )
@@ -438,7 +505,7 @@ def _at_work(e: Evidence) -> Diagnosis | None:
             if standing_at(e, rank)
             else "Thread(…, daemon=True) ends with the script; a thread that is needed must be "
             "told to end",
-            "03 How long may a rank wait?",
+            "10 What if the rank at fault waits, too?",
             rank if len(blocked) < e.ranks else None,
             evidence=standing(e),
         )
@@ -469,9 +536,13 @@ def _at_work(e: Evidence) -> Diagnosis | None:
             evidence=standing(e),
         )
     if e.ended == "running":
-        return Diagnosis(
-            "running", "nothing is wrong so far: the ranks are at work", evidence=standing(e)
-        )
+        late = sorted(set(range(e.ranks)) - e.observed.started - set(e.ledgers))
+        doing = "the ranks are at work"
+        if late:
+            have = "has" if len(late) == 1 else "have"
+            who = "no rank has" if len(late) == e.ranks else f"{named(late)} {have} not"
+            doing = f"{who} started yet: torch is still being imported"
+        return Diagnosis("running", f"nothing is wrong so far: {doing}", evidence=standing(e))
     return Diagnosis(
         "too-slow",
         f"the run did not end within its limit of {e.limit_s:g} s (limit_s), and no rank waits for "
@@ -549,6 +620,43 @@ def _unknown(e: Evidence) -> Diagnosis:
     return Diagnosis(
         "exit-code", f"rank {rank}: {said_last} ({exit_text(e.codes[rank])})", rank=rank
     )
+
+
+def _unlike(e: Evidence) -> Diagnosis | None:
+    """All ended well, and yet their calls differ: an error was caught, or nobody waited for it."""
+    rows = [row for row in e.rows if row.verdict != "same"]
+    rows += [row for row in pairs(e.ledgers) if row.verdict == "differs"]
+    for row in sorted(rows, key=lambda row: row.t):
+        here = {rank: entry for rank, entry in row.entries.items() if entry is not None}
+        lacking = sorted(rank for rank, n in row.entries.items() if n is None and _used(e, rank))
+        rank, entry = next(iter(here.items()))
+        if lacking:
+            told = f"{named(lacking)} never entered {call_text(entry)}, as {named(here)} did"
+        elif len({(n.bytes, n.op if n.p2p is None else "") for n in here.values()}) > 1:
+            told = "; ".join(
+                f"rank {r} was in {call_text(n)} with {brought({r: n}, [r])}"
+                for r, n in here.items()
+            )
+        else:
+            continue
+        return Diagnosis(
+            "different-collectives",
+            f"all ranks ended with exit code 0, and yet their calls differ: {told}",
+            "look for an error that was caught (try … except around a step) or a handle that "
+            "nobody waits for; what came of that call, and of those after it, is not to be trusted"
+            if entry.p2p is None
+            else "receive into a tensor of the size that was sent: the rest of it stays as it was",
+            "10 What can the diagnosis not see?",
+            (lacking or [rank])[0],
+            call_name(entry),
+            evidence=standing(e),
+        )
+    return None
+
+
+def _used(e: Evidence, rank: int) -> bool:
+    """Whether a rank took part at all."""
+    return bool(e.ledgers[rank].entries)
 
 
 def _healthy(e: Evidence) -> Diagnosis:
@@ -632,6 +740,29 @@ def _first_fault(e: Evidence, found: Diagnosis) -> list[str]:
         return []
     t_s, rank, code = min(failed)
     return [f"the first to fail was rank {rank}, {t_s:.2f} s after the launch: {exit_text(code)}"]
+
+
+_OUTLIVED = frozenset({
+    "never-arrived", "uneven-steps", "different-collectives", "exit-early", "stuck", "straggler",
+})  # fmt: skip
+
+
+def _with_printed(found: Diagnosis, e: Evidence) -> Diagnosis:
+    """An exception that the rank at fault has printed and outlived may be why."""
+    if found.rank is None or found.kind not in _OUTLIVED:
+        return found
+    said, thread = failures.printed_exception(e.lines, found.rank)
+    if not said or said in found.sentence:
+        return found
+    told = f"{shortened(said, 200)}{raised_at(e, found.rank, said)}"
+    who = f"a thread of rank {found.rank} ({thread}) had ended by" if thread else (
+        f"rank {found.rank} had caught and printed"
+    )  # fmt: skip
+    return replace(
+        found,
+        sentence=f"{found.sentence}. Before, {who} {told}",
+        remedy=f"mend that error first: what should have come of it did not; else: {found.remedy}",
+    )
 
 
 def _with_pause(found: Diagnosis, e: Evidence) -> Diagnosis:

@@ -22,11 +22,13 @@ from ddp_course.runs import Line, exit_text
 _FOLLOWED = re.compile(
     r"Connection (closed|reset) by peer|Broken pipe|connectFullMesh failed|remote process exited"
     r"|Timed out waiting \d+ms|NCCL communicator was aborted|DistNetworkError|Connection refused"
-    r"|RendezvousClosedError"
+    r"|RendezvousClosedError|successfully reached monitoredBarrier"
+    r"|Application timeout caused pair closure"
 )
 _TABLE_ROW = re.compile(r"rank\s+: (\d+) \(local_rank: \d+\)\s+exitcode\s+: (-?\d+) \(pid")
 _TOLD = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: \d+\) of binary")
 _EXCEPTION = re.compile(r"[\w.]+(Error|Exception|Interrupt|Exit)\b")
+_HANDLED = "During handling of the above exception, another exception occurred:"
 _THREAD = re.compile(r"(Current thread|Thread) 0x[0-9a-f]+.* \(most recent call first\):")
 _FRAME = re.compile(r'  File "(?P<file>.+)", line (?P<line>\d+) in (?P<function>.+)')
 _PREFIX = re.compile(r"\[rank\d+\]: ")  # torch puts it before each line of a traceback
@@ -107,7 +109,12 @@ def first_rank(
 
 def followed(lines: Sequence[Line], rank: int) -> bool:
     """Whether a rank's last words are about others: a broken connection, or waiting in vain."""
-    return bool(_FOLLOWED.search(last_words(lines, rank)))
+    return is_about_others(last_words(lines, rank))
+
+
+def is_about_others(text: str) -> bool:
+    """Whether an error tells of a broken connection, or of waiting in vain."""
+    return bool(_FOLLOWED.search(text))
 
 
 def consequences(
@@ -195,9 +202,29 @@ def traceback_of(lines: Sequence[Line], rank: int) -> str:
 
 
 def exception_of(lines: Sequence[Line], rank: int) -> str:
-    """The exception itself: the last line of the rank's traceback that is not indented."""
+    """The exception itself: the last line of the rank's traceback that is not indented.
+
+    If it is about others and came while the rank handled one of its own, then that one.
+    """
     texts = [line.text for line in stderr_of(lines, rank)]
-    return next((text for text in reversed(texts) if _EXCEPTION.match(text)), "")
+    last = next((text for text in reversed(texts) if _EXCEPTION.match(text)), "")
+    if _FOLLOWED.search(last) and _HANDLED in texts:
+        before = reversed(texts[: len(texts) - texts[::-1].index(_HANDLED)])
+        own = (text for text in before if _EXCEPTION.match(text) and not _FOLLOWED.search(text))
+        return next(own, last)
+    return last
+
+
+def printed_exception(lines: Sequence[Line], rank: int) -> tuple[str, str]:
+    """(the last exception of which a rank printed a traceback, not about others; whose thread)."""
+    texts = ["", *(line.text for line in stderr_of(lines, rank))]
+    for i in range(len(texts) - 1, 0, -1):
+        if texts[i].startswith("Traceback (most recent call"):
+            said = next((text for text in texts[i + 1 :] if text and not text[0].isspace()), "")
+            if said and not _FOLLOWED.search(said):
+                thread = re.match(r"Exception in thread ([^ :]+)", texts[i - 1])
+                return said, thread[1] if thread else ""
+    return "", ""
 
 
 def last_words(lines: Sequence[Line], rank: int) -> str:

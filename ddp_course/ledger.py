@@ -109,6 +109,7 @@ class Ledger:
     groups: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # ranks, where known
     world_size: int = 0
     digests: Mapping[str, str] = field(default_factory=dict)  # of what DDP keeps equal, at the end
+    handling: Raised | None = None  # the exception for which it is in an `except` or `finally`
 
 
 class Ledgers(dict[int, Ledger]):
@@ -339,6 +340,7 @@ def _ledger(raw: Any) -> Ledger:
         groups=_groups(raw.get("groups", {})),
         world_size=_whole(raw.get("world_size", 0), "world_size"),
         digests=_digests(raw.get("digests", {})),
+        handling=_raised(raw.get("handling")),
     )
 
 

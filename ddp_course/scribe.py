@@ -388,6 +388,8 @@ class _Scribe:
         if why != "exit":
             main = sys._current_frames().get(threading.main_thread().ident or 0)
             end["stack"] = self._stack(reversed(_frames_of(main, 10_000)))
+            with contextlib.suppress(Exception):
+                end["handling"] = self._handling()
         elif not self._digests:
             self._digests = self._digest_replicas()
         if why == "terminated" and not self._end:
@@ -455,6 +457,14 @@ class _Scribe:
         for note in list(self._noted):
             entry = _entry(note["op"], note["group"], note["sizes"], note["dtypes"], note["t"])
             yield {**entry, **{name: note[name] for name in ("n", "p2p", "frames")}}
+
+    def _handling(self) -> dict[str, Any] | None:
+        """The exception for which the main thread is in an `except` or `finally`."""
+        known: dict[int, Any] = sys._current_exceptions()
+        error = known.get(threading.main_thread().ident or 0)
+        if isinstance(error, tuple):  # Python 3.11
+            error = error[1]
+        return None if error is None else self._exception(type(error), error, error.__traceback__)
 
     def _exception(self, kind: type, error: BaseException, trace: Any) -> dict[str, Any]:
         module = "" if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}."
@@ -565,6 +575,9 @@ _PARTS = {  # a function of torch that issued a collective, at any depth -> what
     "broadcast_object_list": "inside broadcast_object_list",
     "foreach_all_gather": "gathering of sharded weights",
     "foreach_reduce": "scattering of sharded gradients",
+    "reduce_scatter": "how Gloo does reduce_scatter",
+    "reduce_scatter_tensor": "how Gloo does reduce_scatter",
+    "reduce_scatter_single": "how Gloo does reduce_scatter",
 }
 
 

@@ -5,6 +5,7 @@ Each rule answers with a Diagnosis, or None if this is not what happened.
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -18,15 +19,18 @@ from ddp_course.clues import (
     call_name,
     call_text,
     code_of,
+    condition_apart,
     counted_times,
     elsewhere,
     gave_up,
     guarded_apart,
+    habit_broken,
     has_left,
     has_seen,
     in_cleanup,
     in_function,
     in_loader,
+    in_same_loop,
     in_seconds,
     is_past,
     is_slow,
@@ -34,8 +38,10 @@ from ddp_course.clues import (
     named,
     other_call,
     own_frame,
+    path_to_call,
     place_text,
     rank_guard,
+    shortened,
     someone_failed,
     standing,
     standing_at,
@@ -51,6 +57,19 @@ from ddp_course.ledger import Entry, Row
 _ALONE = (
     "take the collective out of the `if`, so that all ranks call it; what one rank does alone "
     "(saving, printing, evaluating model.module) must not communicate"
+)
+_EVEN = (
+    "give all ranks equally many batches (DistributedSampler), use Join, or let all ranks decide "
+    "together when to stop; who skips a batch, or sums over another number of them, makes fewer "
+    "steps, too"
+)
+_GROUPS = (
+    "every rank must call new_group for every group, its own or not, with the same ranks and in "
+    "the same order"
+)
+_SAME_ROOT = (
+    "all ranks are in the call: it must have the same src or dst, the same group and the same "
+    "number of tensors on each"
 )
 
 
@@ -74,7 +93,7 @@ def crossed_pairs(e: Evidence) -> Diagnosis | None:
         f"they waited {in_seconds(waited_s(e, circle))}",
         "every send needs its recv on the peer, with the same tag; let one side send first and the "
         "other receive first, or begin both at once: isend and irecv, or batch_isend_irecv",
-        "05 What must two ranks hand over?",
+        "10 What if two ranks wait for each other?",
         circle[0],
         talks[circle[0]].direction,
         evidence=standing(e),
@@ -131,9 +150,11 @@ def standstill(e: Evidence) -> Diagnosis | None:
     rows = [row for row in e.rows if row.verdict != "same"]
     rows = [row for row in rows if any(row.entries.values())]
     if not rows:
-        return _waits_for_message(e)
-    row = min(rows, key=lambda row: min(n.t for n in row.entries.values() if n is not None))
+        return _too_late(e) or _waits_for_message(e) or _same_call(e, [])
+    row = _root(e, rows)
     entered = {rank: entry for rank, entry in row.entries.items() if entry is not None}
+    if apart := _other_groups(e, row, entered):
+        return apart
     lacking = sorted(rank for rank, entry in row.entries.items() if entry is None)
     found = _missing(e, entered, lacking) if lacking else _different(e, entered)
     if found is None or found.kind not in ("different-collectives", "uneven-steps"):
@@ -141,9 +162,171 @@ def standstill(e: Evidence) -> Diagnosis | None:
     return _astray(e, row, found) or _by_exception(e, found)
 
 
+def _root(e: Evidence, rows: list[Row]) -> Row:
+    """The first row that lacks ranks; if those wait elsewhere, the row that they wait in."""
+    row, seen = min(rows, key=lambda row: row.t), list[Row]()
+    while row not in seen:
+        seen.append(row)
+        lacking = [rank for rank, entry in row.entries.items() if entry is None]
+        inside = {rank: _waits_in(e, rank, row, rows) for rank in lacking}
+        row = next((other for other in inside.values() if other is not None), row)
+        if not all(inside.values()):
+            return seen[-1]
+    for one in seen[seen.index(row) :]:  # a circle: who has left its habit?
+        lacking = [rank for rank, entry in one.entries.items() if entry is None]
+        wanted = next(entry for entry in one.entries.values() if entry is not None)
+        if any(habit_broken(e.ledgers[rank], wanted) for rank in lacking):
+            return one
+    return seen[0]
+
+
+def _waits_in(e: Evidence, rank: int, row: Row, rows: list[Row]) -> Row | None:
+    """The row of another group in which a rank waits for somebody."""
+    if rank not in e.ledgers or not other_call(e, rank):
+        return None
+    last = e.ledgers[rank].entries[-1]
+    others = (one for one in rows if one.group != row.group and one.entries.get(rank) is last)
+    return next(others, None)
+
+
+def _other_groups(e: Evidence, row: Row, entered: Mapping[int, Entry]) -> Diagnosis | None:
+    """Ranks that mean different ranks by one process group."""
+    if waited_s(e, entered) < threshold(e) and not someone_failed(e):
+        return None
+    last = {mine.entries[-1].group for mine in e.ledgers.values() if mine.entries}
+    for name in (row.group, *sorted(last - {row.group})):
+        sides: dict[tuple[int, ...], list[int]] = {}
+        for rank, mine in e.ledgers.items():
+            if name in mine.groups:
+                sides.setdefault(tuple(mine.groups[name]), []).append(rank)
+        if len(sides) > 1:
+            told = "; ".join(f"{named(who)} made it of {named(of)}" for of, who in sides.items())
+            return Diagnosis(
+                "different-groups",
+                f"the ranks mean different things by process group {name[:12]}: {told}; in it "
+                f"they did not find each other{_in_group(e, name)}",
+                _GROUPS,
+                "10 Must all ranks bring the same?",
+                evidence=standing(e),
+            )
+    return None
+
+
+def _in_group(e: Evidence, name: str) -> str:
+    calls = [n for mine in e.ledgers.values() for n in mine.entries[-1:] if n.group == name]
+    return f", as in {call_text(calls[0])}" if calls else ""
+
+
+def inside_join(e: Evidence) -> Diagnosis | None:
+    """A collective of the learner's own that met one of Join's: Join answers only for DDP."""
+    if e.ended not in ("failed", "time-out"):
+        return None
+    for row in e.rows:
+        here = {rank: entry for rank, entry in row.entries.items() if entry is not None}
+        joins = [r for r, n in here.items() if n.part is not None and n.part.endswith("for Join")]
+        own = [rank for rank, n in here.items() if n.part is None and n.line is not None]
+        if joins and own:
+            mine, theirs = here[own[0]], here[joins[0]]
+            return Diagnosis(
+                "different-collectives",
+                f"inside Join, {named(own)} called {call_text(mine)}, and it met {theirs.op} "
+                f"#{theirs.n} of {named(joins)} ({theirs.part}): for a rank without inputs Join "
+                "answers only what DDP itself sends, and from there on the calls did not fit",
+                "call it after the `with model.join()`, or under DDP only; what must be averaged "
+                "in the loop can be kept and reduced once at the end",
+                "03 Can a rank without data still take part?",
+                own[0],
+                call_name(mine),
+                evidence=standing(e),
+            )
+    return None
+
+
+def _too_late(e: Evidence) -> Diagnosis | None:
+    """All came to the last call, but somebody after the others had given up."""
+    if not e.rows:
+        return None
+    row = e.rows[-1]
+    times = {rank: entry.t for rank, entry in row.entries.items() if entry is not None}
+    last = {rank: failures.last_words(e.lines, rank) for rank in times}
+    limits = [float(said[1]) for text in last.values()
+              if (said := re.search(r"Timed out waiting (\d+)ms", text))]  # fmt: skip
+    if not limits or len(times) < 2:
+        return None
+    first, limit_s = min(times.values()), min(limits) / 1000
+    late = sorted(rank for rank, t in times.items() if t - first >= 0.9 * limit_s)
+    entry = row.entries[late[0]] if late else None
+    if entry is None:
+        return None
+    before = sorted(times.keys() - set(late))
+    return Diagnosis(
+        "straggler",
+        f"{named(late)} came to {call_text(entry)} {in_seconds(times[late[0]] - first)} after the "
+        f"first: too late, for {named(before)} waited only {in_seconds(limit_s)} and gave up",
+        "allow for the longest work that is legitimate (init_process_group(…, timeout=…)), or "
+        "give that rank less to do",
+        "03 How long may a rank wait?",
+        late[0],
+        call_name(entry),
+        evidence=standing(e),
+    )
+
+
+def _same_call(e: Evidence, past: list[int], waited: float = 0.0) -> Diagnosis | None:
+    """Ranks that do not get out of a call that all entered: they differ in what is not recorded.
+
+    past  the ranks that have come out of it, and wait elsewhere
+    """
+    for row in reversed(e.rows):
+        inside = [r for r, n in row.entries.items() if n is not None and n is _waiting(e, r)]
+        entry = row.entries[inside[0]] if inside else None
+        if entry is None or row.verdict != "same" or entry.part:
+            continue
+        if set(inside) | set(past) != set(row.entries) or len(inside) + len(past) < 2:
+            continue
+        waited = max(waited, waited_s(e, inside))
+        if waited < threshold(e) and not someone_failed(e):
+            return None
+        came = f"; {named(past)} came out of it, and went on" if past else ""
+        return Diagnosis(
+            "stuck",
+            f"{named(inside)} waited {in_seconds(waited)} in {call_text(entry)}, which every rank "
+            f"had entered{came}: there they do not want the same",
+            _SAME_ROOT,
+            "10 Must all ranks bring the same?",
+            inside[0] if past else None,
+            call_name(entry),
+            evidence=standing(e),
+        )
+    return None
+
+
+def _waiting(e: Evidence, rank: int) -> Entry | None:
+    """The collective in which a rank stands."""
+    mine = e.ledgers.get(rank)
+    if mine is None or not path_to_call(mine, e) or not other_call(e, rank):
+        return None
+    return mine.entries[-1]
+
+
 def _by_exception(e: Evidence, found: Diagnosis) -> Diagnosis:
-    """A rank that talks while it cleans up may be there by an exception that nobody has seen."""
+    """A rank that talks while it cleans up is there by an exception that nobody has seen."""
     mine = None if found.rank is None else e.ledgers.get(found.rank)
+    error = mine.handling if mine is not None and path_to_call(mine, e) else None
+    if mine is not None and error is not None and not failures.is_about_others(error.text):
+        at = ""
+        if error.line is not None:
+            at = f" at {place_text(error.line.file, error.line.line, error.line.code)}"
+        return replace(
+            found,
+            kind="exception",
+            sentence=f"rank {found.rank}: {shortened(f'{error.type}: {error.text}')}{at}, not "
+            f"printed yet: handling it, the rank went on to {call_text(mine.entries[-1])}, where "
+            f"it waits for the others; {found.sentence}",
+            remedy=f"mend what rank {found.rank} says; let no `except` or `finally` wait for other "
+            "ranks before the error is printed",
+            lesson="10 Who failed first, and who is loudest?",
+        )
     word = in_cleanup(e, mine.entries[-1]) if mine is not None and mine.entries else ""
     if not word:
         return found
@@ -190,6 +373,10 @@ def _missing(e: Evidence, entered: dict[int, Entry], lacking: list[int]) -> Diag
     if waited < threshold(e) and not someone_failed(e):
         return None
     entry = next(iter(entered.values()))
+    if together := _same_call(e, sorted(entered), waited):
+        return together
+    free = [rank for rank in lacking if not _waits_in(e, rank, _row_of(e, entered), e.rows)]
+    lacking = free or lacking  # who waits elsewhere is a victim, too
     cut = _cut_off(e, entered)
     if cut and (left := [rank for rank in lacking if has_left(e, rank)]):
         lacking = left  # who is still there has broken no connection
@@ -201,7 +388,10 @@ def _missing(e: Evidence, entered: dict[int, Entry], lacking: list[int]) -> Diag
         "rank": rank, "collective": call_name(entry), "evidence": standing(e),
     }  # fmt: skip
     never = f"{named(lacking)} never entered {call}; {their}"
-    elsewhere_too = any(_has_its_own(e, rank, entry) for rank in lacking)
+    elsewhere_too = any(_has_its_own(e, rank, entry) for rank in lacking) or (
+        entry.group not in ("", "0")  # for its members, an `if` on the rank is as it should be
+        and any(has_seen(e.ledgers[rank], entry) for rank in lacking if rank in e.ledgers)
+    )
     if len(entered) == 1 and not elsewhere_too and (alone := rank_guard(e, entered)):
         only = next(iter(entered))
         return Diagnosis(
@@ -237,16 +427,15 @@ def _missing(e: Evidence, entered: dict[int, Entry], lacking: list[int]) -> Diag
             "num_workers=0 shows whether it is the worker; DataLoader(timeout=…) turns the wait "
             "into an error; a lock held when workers are forked is a usual reason: "
             "multiprocessing_context='spawn'",
-            "03 How long may a rank wait?",
+            "10 What if the rank at fault waits, too?",
             **common,
         )
     if rank in e.ledgers and in_function(e.ledgers[rank], ("new_group",)):
         return Diagnosis(
             "never-arrived",
             f"{never}{elsewhere(e, lacking)}",
-            "every rank must call new_group for every group, its own or not, with the same ranks "
-            "and in the same order",
-            "03 How long may a rank wait?",
+            _GROUPS,
+            "10 What does a rank know that waits?",
             **common,
         )
     if rank in e.observed.paused:
@@ -259,7 +448,7 @@ def _missing(e: Evidence, entered: dict[int, Entry], lacking: list[int]) -> Diag
             "different-collectives",
             f"{never}; rank {rank} was in {other} instead",
             "bring all ranks to the same collectives in the same order",
-            "03 May one rank wait alone?",
+            "10 Must all ranks bring the same?",
             **common,
         )
     if cut:
@@ -286,9 +475,14 @@ def _missing(e: Evidence, entered: dict[int, Entry], lacking: list[int]) -> Diag
         f"{never}{elsewhere(e, lacking)}",
         "look at what that rank does instead; if it is only slow, allow more time: "
         "init_process_group(…, timeout=…)",
-        "03 How long may a rank wait?",
+        "10 What does a rank know that waits?",
         **common,
     )
+
+
+def _row_of(e: Evidence, entered: Mapping[int, Entry]) -> Row:
+    rank, entry = next(iter(entered.items()))
+    return next(row for row in e.rows if row.entries.get(rank) is entry)
 
 
 def _has_its_own(e: Evidence, rank: int, entry: Entry) -> bool:
@@ -334,6 +528,13 @@ def _different(e: Evidence, entered: dict[int, Entry]) -> Diagnosis | None:
                 _lesson_for_alone(mine),
                 **{**common, "rank": few[0], "collective": call_name(mine)},
             )
+    for rule in (_on_condition, _without_the_rest):
+        for few, many in ((odd, most), (most, odd)):
+            if told := rule(e, few, many, entered):
+                kind, sentence, remedy = told
+                common |= {"rank": few[0], "collective": call_name(entered[few[0]])}
+                lesson = "10 Must all ranks bring the same?"
+                return Diagnosis(kind, sentence, remedy, lesson, **common)
     for few, many in ((odd, most), (most, odd)):
         mine, theirs = entered[few[0]], entered[many[0]]
         steps = steps_at(e.ledgers[few[0]], theirs)
@@ -354,10 +555,61 @@ def _different(e: Evidence, entered: dict[int, Entry]) -> Diagnosis | None:
     return Diagnosis(
         "different-collectives",
         f"the ranks came to the same place with different collectives: {calls}{outcome}",
-        "bring all ranks to the same collective, with the same shape and dtype",
-        "03 May one rank wait alone?",
+        "bring all ranks to the same collective, in the same order"
+        if a.op != b.op
+        else "give it the same shape and dtype on every rank: pad, or gather the sizes first "
+        "(all_gather_object takes anything)",
+        "10 Must all ranks bring the same?",
         **common,
     )
+
+
+_Told = tuple[str, str, str]  # kind, sentence, remedy
+
+
+def _on_condition(
+    e: Evidence, few: list[int], many: list[int], entered: Mapping[int, Entry]
+) -> _Told | None:
+    """A call inside an `if` that was not the same on all ranks, in a step that all make."""
+    mine, theirs = e.ledgers[few[0]], e.ledgers[many[0]]
+    again = any(has_seen(e.ledgers[rank], entered[few[0]]) for rank in many)
+    test = condition_apart(e, mine, theirs)
+    if not test or not in_same_loop(e, mine, theirs):
+        return None
+    if again and not in_same_loop(e, theirs, mine):
+        return None
+    return (
+        "different-collectives",
+        f"{named(few)} called {call_text(entered[few[0]])}, inside `{test}`; "
+        f"{_went_on(e, many, entered)}",
+        f"what `{test}` asks must have one answer on all ranks: let one rank decide, and "
+        "broadcast it; or take the collective out of the `if`",
+    )
+
+
+def _without_the_rest(
+    e: Evidence, few: list[int], many: list[int], entered: Mapping[int, Entry]
+) -> _Told | None:
+    """A call at a line where no other rank ever called, in a step that all make."""
+    mine, theirs = e.ledgers[few[0]], e.ledgers[many[0]]
+    a, b = entered[few[0]], entered[many[0]]
+    common = has_seen(mine, b) or (b.part or "").startswith(("gradient", "bucket", "buffers"))
+    again = any(has_seen(e.ledgers[rank], a) for rank in many)
+    if a.part or again or not common or not in_same_loop(e, mine, theirs):
+        return None
+    return (
+        "one-rank-only",
+        f"{named(few)} alone entered {call_text(a)}, which no other rank calls; "
+        f"{_went_on(e, many, entered)}",
+        "call it on all ranks or on none; what one rank does alone (saving, printing, "
+        "evaluating model.module) must not communicate",
+    )
+
+
+def _went_on(e: Evidence, many: list[int], entered: Mapping[int, Entry]) -> str:
+    waited = waited_s(e, entered)
+    told = f"{named(many)} went on to {call_text(entered[many[0]])}"
+    return told + (f"; they waited {in_seconds(waited)}" if waited >= 0.05 else "")
 
 
 def _goes_on(e: Evidence, entry: Entry) -> bool:
@@ -374,14 +626,14 @@ def _uneven(
     place = ""
     if entry.line is not None:
         place = f" (`{code_of(entry.line.code)}`, {Path(entry.line.file).name}:{entry.line.line})"
+    condition = _if_apart(e, few, entered)
     done = " and was done" if len(few) == 1 else " and were done"
     return Diagnosis(
         "uneven-steps",
         f"{named(few)} made {counted_times(steps, 'step')}{place}{went_on or done}; "
         f"{named(entered)} began one more, and waited {in_seconds(waited_s(e, entered))} in "
         f"{call_text(entry, place=False)}, which {named(few)} never entered",
-        "give all ranks equally many batches (DistributedSampler), use Join, or let all ranks "
-        "decide together when to stop",
+        _EVEN + (f"; {condition}" if condition else ""),
         "03 What if a rank runs out of data?",
         **common,
     )
@@ -396,12 +648,41 @@ def _waits_for_message(e: Evidence) -> Diagnosis | None:
         waited = waited_s(e, [rank])
         if _talk(e, talk.peer) or (waited < threshold(e) and not someone_failed(e)):
             continue
+        if misled := [r for r in range(e.ranks) if (t := _talk(e, r)) and t.direction == "recv"
+                      and t.peer == rank and talk.direction == "send"]:  # fmt: skip
+            return Diagnosis(
+                "crossed-pairs",
+                f"rank {rank} is in {talk.told}, and rank {talk.peer} receives nothing from it"
+                f"{elsewhere(e, [talk.peer])}; {named(misled)} waited {in_seconds(waited)} for a "
+                f"message from rank {rank}",
+                f"does rank {rank} send to the right rank? every send needs its recv on the peer",
+                "10 What if two ranks wait for each other?",
+                rank,
+                talk.direction,
+                evidence=standing(e),
+            )
         does = "sent" if talk.direction == "recv" else "received"
         theirs = e.ledgers.get(talk.peer)
         times = sum(
             n.p2p is not None and n.p2p.peer == rank and n.p2p.direction != talk.direction
             for n in (theirs.entries if theirs is not None else ())
         )
+        asked = sum(
+            n.p2p is not None and (n.p2p.peer, n.p2p.direction) == (talk.peer, talk.direction)
+            for n in e.ledgers[rank].entries
+        )
+        if talk.direction == "recv" and times >= asked and has_left(e, talk.peer):
+            return Diagnosis(
+                "exit-early",
+                f"rank {talk.peer} began to send and left before the message was through: rank "
+                f"{rank} lost it in {talk.told}",
+                "isend only begins: wait() for what it gives before the process ends, and before "
+                "the tensor is changed",
+                "05 What must two ranks hand over?",
+                talk.peer,
+                talk.direction,
+                evidence=standing(e),
+            )
         told = f"never {does}" if not times else f"{does} only {counted_times(times, 'message')}"
         return Diagnosis(
             "never-arrived",
@@ -437,7 +718,18 @@ def left_early(e: Evidence) -> Diagnosis | None:
     )
 
 
+def _if_apart(e: Evidence, few: list[int], others: Mapping[int, Entry]) -> str:
+    """ "`if acc > best:` may have been true on rank 0 only", of the call that these went on to."""
+    other = next(iter(others))
+    if few[0] not in e.ledgers or other not in e.ledgers:
+        return ""
+    test = condition_apart(e, e.ledgers[few[0]], e.ledgers[other])
+    return f"or `{test}` was not the same on all ranks: let one decide, and broadcast it" if (
+        test
+    ) else ""  # fmt: skip
+
+
 def _lesson_for_alone(entry: Entry) -> str:
-    if entry.op == "broadcast":
+    if entry.part == "buffers before forward":
         return "03 May rank 0 evaluate alone?"
     return "03 May one rank wait alone?"

@@ -46,7 +46,7 @@ SYMPTOMS = (
         "build the model from the same numbers on every rank (same seed, same vocabulary, same "
         "configuration): what depends on a rank's own data must be agreed upon first. If a count "
         "is 0, that rank had failed before: look at it",
-        "02 What does DDP do for me?",
+        "10 What if the ranks build different models?",
     ),
     Symptom(
         r"mark a variable ready only once",
@@ -136,7 +136,7 @@ SYMPTOMS = (
         "different-collectives",
         "the ranks called different collectives at the same place",
         "make every rank take the same path to the same collective, with the same shapes",
-        "03 May one rank wait alone?",
+        "10 Must all ranks bring the same?",
     ),
     Symptom(
         r"Is there a distributed collective mismatch in your code"
@@ -144,7 +144,7 @@ SYMPTOMS = (
         "different-collectives",
         "the ranks brought tensors of different size (or dtype) to one collective",
         "give the collective the same shape and dtype on every rank (pad, or gather sizes first)",
-        "03 May one rank wait alone?",
+        "10 Must all ranks bring the same?",
     ),
     Symptom(
         r"[Rr]anks? (?P<who>[\d, ]+) failed to pass monitoredBarrier",
@@ -160,6 +160,21 @@ SYMPTOMS = (
         "give every rank equally many batches, or Join without throw_on_early_termination",
         "03 Can a rank without data still take part?",
     ),
+    Symptom(
+        r"[Gg]lobal rank (?P<who>\d+) is not part of group",
+        "not-in-group",
+        "rank {who}, which the call names as src, dst or peer, is no member of its process group",
+        "src and dst count the ranks of the whole job; for a rank's place in the group there are "
+        "group_src and group_dst",
+        "05 What must two ranks hand over?",
+    ),
+    Symptom(
+        r"Invalid process group specified|GroupMember\.NON_GROUP_MEMBER",
+        "not-in-group",
+        "this rank is no member of the process group that it was given to use",
+        "let only the members call it: `if dist.get_rank() in ranks_of_group:`",
+        "10 Must all ranks bring the same?",
+    ),
     # Data workers
     Symptom(
         r"DataLoader worker \(pid[^)]*\) is killed by signal: (?:Bus error|Killed)",
@@ -173,7 +188,7 @@ SYMPTOMS = (
         "dataloader-worker",
         "a DataLoader worker died",
         "num_workers=0 shows its own error",
-        "03 How long may a rank wait?",
+        "10 What if the rank at fault waits, too?",
     ),
     Symptom(
         r"DataLoader timed out after",
@@ -181,7 +196,16 @@ SYMPTOMS = (
         "the DataLoader's workers brought no batch in time",
         "num_workers=0 shows where it stands still; a lock that was held when the workers were "
         "forked is a usual reason: multiprocessing_context='spawn'",
-        "03 How long may a rank wait?",
+        "10 What if the rank at fault waits, too?",
+    ),
+    Symptom(
+        r"Too many open files|received 0 items of ancdata",
+        "too-many-files",
+        "this process may open no more files, and each tensor that a DataLoader's worker hands "
+        "over is one",
+        "torch.multiprocessing.set_sharing_strategy('file_system') at the top of the script, or "
+        "`ulimit -n 65536` before it; and keep no batch longer than needed",
+        "10 What if the rank at fault waits, too?",
     ),
     # Memory and native code
     Symptom(
@@ -226,7 +250,7 @@ SYMPTOMS = (
         verified=False,
     ),
     Symptom(
-        r"Expected all tensors to be on the same device",
+        r"Expected all tensors to be on the same device|is not on the expected device",
         "two-devices",
         "an operation got tensors from two devices",
         "move the batch and whatever the loop makes to the model's device",
@@ -347,6 +371,14 @@ SYMPTOMS = (
         "02 How do the ranks find each other?",
     ),
     Symptom(
+        r"enforce fail at [^\n]*rank < size\. (?P<mine>\d+) vs (?P<all>\d+)",
+        "wrong-world-size",
+        "the process group was asked for with world_size={all}, which has no rank {mine}: they "
+        "count from 0",
+        "leave rank and world_size to torchrun (RANK, WORLD_SIZE), or start as many ranks",
+        "02 How do the ranks find each other?",
+    ),
+    Symptom(
         r"RendezvousTimeoutError",
         "rank-never-started",
         "not all nodes came to the meeting place in time",
@@ -385,6 +417,14 @@ SYMPTOMS = (
         "06 How do I leave the notebook?",
     ),
     Symptom(
+        r"^bdb\.BdbQuit",
+        "no-input",
+        "a breakpoint was reached, and a rank has no keyboard",
+        "take breakpoint() or pdb.set_trace() out; print instead, or ask diagnose(run) where the "
+        "ranks are",
+        "10 Can I ask a job that still hangs?",
+    ),
+    Symptom(
         r"^EOFError: EOF when reading a line",
         "no-input",
         "input() was called, and a rank has no keyboard",
@@ -419,14 +459,14 @@ SYMPTOMS = (
         "rendezvous-closed",
         "the meeting was closed because something had failed before",
         "look for the first error of a rank, further up",
-        "06 Where is the cause written down?",
+        "10 Who failed first, and who is loudest?",
     ),
     Symptom(
         r"Connection (?:closed|reset) by peer|Broken pipe|remote process exited",
         "peer-lost",
         "another rank was gone, and the connection to it with it",
         "look at the other ranks' last words and exit codes",
-        "06 Where is the cause written down?",
+        "10 Who failed first, and who is loudest?",
     ),
 )  # fmt: skip
 

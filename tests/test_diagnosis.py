@@ -651,6 +651,286 @@ def test_a_learners_own_script(tmp_path: Path, through: str, kind: str) -> None:
         )
 
 
+def test_a_rank_that_waits_in_a_group_is_not_the_first(tmp_path: Path) -> None:
+    """Rank 3 leaves out the call of its group; rank 1 waits for it, and the others for rank 1."""
+    text = "for x in data:\n    if mine:\n        dist.all_reduce(x, group=g)\n    dist.barrier()\n"
+    file = str(script(tmp_path, text, "train.py"))
+    pair, all_ = at(3, "dist.all_reduce(x, group=g)", file), at(4, "dist.barrier()", file)
+
+    def both(n: int, t: float) -> list[Entry]:
+        return [replace(entry(n, t, line=pair), group="1"), entry(n, t + 0.5, "barrier", all_)]
+
+    outside = [entry(n, n + 0.5, "barrier", all_) for n in (1, 2, 3)]
+    third = replace(entry(3, 4.0, line=pair), group="1")
+    ledgers = [
+        kept(0, 9.0, *outside, stack=(all_, INSIDE)),
+        kept(1, 9.0, *both(1, 1.0), *both(2, 2.0), third, stack=(pair, INSIDE),
+             groups={"1": (1, 3)}),
+        kept(2, 9.0, *outside, stack=(all_, INSIDE)),
+        kept(3, 9.0, *both(1, 1.0), *both(2, 2.0), outside[2], stack=(all_, INSIDE),
+             groups={"1": (1, 3)}),
+    ]  # fmt: skip
+    e = evidence(ledgers, {}, ended="time-out", script=Path(file))
+    found = explain(e)
+    assert (found.rank, found.collective) == (3, "all_reduce #3 of group 1"), found.sentence
+    asleep = kept(3, 9.0, *both(1, 1.0), *both(2, 2.0), stack=(at(9, "sleep(9)", file),))
+    found = explain(replace(e, ledgers={**e.ledgers, 3: asleep}))
+    assert found.rank == 3 and found.sentence.startswith("rank 3 never entered"), found.sentence
+
+
+def test_a_group_that_means_different_ranks() -> None:
+    call = replace(entry(1, 1.0), group="1")
+    made = {0: (0, 1), 1: (0, 1), 2: (1, 2)}
+    ledgers = [
+        kept(rank, 9.0, *([call] if rank else []), stack=(STEP, INSIDE), groups={"1": ranks})
+        for rank, ranks in made.items()
+    ]
+    found = explain(evidence(ledgers, {}, ended="time-out"))
+    assert found.kind == "different-groups" and "new_group" in found.remedy
+    assert "ranks 0 and 1 made it of ranks 0 and 1; rank 2 made it of ranks 1 and 2" in (
+        found.sentence
+    )
+
+
+STEPS = """
+def train(callbacks):
+    for step in range(9):
+        loss.backward()
+        if random() < 0.5:
+            dist.broadcast(x)
+        for callback in callbacks:
+            callback(step)
+def report(step):
+    dist.reduce(x)
+if len(part) > 0:
+    dist.gather_object(part)
+dist.barrier()
+"""
+
+
+@pytest.mark.parametrize(
+    ("few", "many", "kind", "words"),
+    [
+        ([(6, "broadcast")], [(4, "all_reduce")], "different-collectives",
+         r"inside `if random\(\) < 0.5:`; ranks 1 and 2 went on to"),
+        ([(8, "reduce"), (10, "reduce")], [(4, "all_reduce")], "one-rank-only",
+         "rank 0 alone entered reduce #3 .* which no other rank calls"),
+        ([(13, "barrier")], [(12, "all_gather")], "different-collectives",
+         r"ranks 1 and 2 called all_gather .* inside `if len\(part\) > 0:`; rank 0 went on to"),
+    ],
+)  # fmt: skip
+def test_a_call_that_only_some_ranks_make_in_a_step_of_all(
+    tmp_path: Path, few: list[Any], many: list[Any], kind: str, words: str
+) -> None:
+    file = str(script(tmp_path, STEPS, "train.py"))
+    step = at(4, "loss.backward()", file)
+    lines = {rank: few if rank == 0 else many for rank in range(3)}
+    ledgers = [
+        kept(rank, 9.0, *(entry(n, n, line=step) for n in (1, 2)),
+             entry(3, 3.0, path[-1][1], at(path[-1][0], "call()", file)),
+             stack=(*(at(line, "call()", file) for line, _ in path), INSIDE))
+        for rank, path in lines.items()
+    ]  # fmt: skip
+    found = explain(evidence(ledgers, {}, ended="time-out", script=Path(file)))
+    assert found.kind == kind and re.search(words, found.sentence), str(found)
+
+
+def test_a_call_of_ones_own_inside_join() -> None:
+    """It met one of Join's, and seemed to fit."""
+    join = entry(1, 1.0, line=at(7, "with model.join():"), part="who still has inputs, for Join")
+    own = entry(1, 1.0, line=at(9, "dist.all_reduce(loss)"))
+    later = [entry(2, 2.0, "broadcast", STEP), entry(2, 2.0, "all_reduce", STEP)]
+    ledgers = [
+        kept(rank, 9.0, first, second, why="exception", stack=(STEP, INSIDE))
+        for rank, (first, second) in enumerate(zip((join, own), later, strict=True))
+    ]
+    found = explain(evidence(ledgers, {0: 1, 1: 1}, lines=gave_up((0, 1))))
+    assert (found.kind, found.rank) == ("different-collectives", 1), str(found)
+    assert found.sentence.startswith("inside Join, rank 1 called all_reduce #1")
+    assert "use Join" not in found.remedy
+
+
+def test_a_call_that_all_enter_and_some_do_not_leave() -> None:
+    """dst is not the same on all ranks; the rank that only sends comes out."""
+    reduce, barrier = at(5, "dist.reduce(x, dst=best)"), at(6, "dist.barrier()")
+    first = entry(1, 1.0, "reduce", reduce)
+    ledgers = [
+        kept(0, 9.0, first, why="exception", stack=(reduce, INSIDE)),
+        kept(1, 9.0, first, stack=(reduce, INSIDE)),
+        kept(2, 9.0, first, entry(2, 1.1, "barrier", barrier), stack=(barrier, INSIDE)),
+    ]
+    found = explain(evidence(ledgers, {0: 1, 1: -15, 2: -15}, lines=gave_up((0,), 8)))
+    assert (found.kind, found.collective) == ("stuck", "reduce #1"), str(found)
+    assert "rank 2 came out of it" in found.sentence and "dst" in found.remedy
+    found = explain(evidence(ledgers[:2], {0: 1, 1: -15}, lines=gave_up((0,), 8)))
+    assert (found.kind, found.collective) == ("stuck", "reduce #1"), "also where all are in it"
+
+
+def test_a_rank_that_came_when_the_others_had_given_up() -> None:
+    """All ledgers are alike, and all ranks lost a connection."""
+    ledgers = [
+        kept(rank, 5.0, *steps(3), entry(4, 4.5 if rank == 1 else 0.4), why="exception",
+             stack=(STEP, INSIDE))
+        for rank in range(3)
+    ]  # fmt: skip
+    lines = gave_up((0, 2), 4) + raised(1, BROKEN)
+    found = explain(evidence(ledgers, {0: 1, 1: 1, 2: 1}, lines=lines))
+    assert (found.kind, found.rank, found.collective) == ("straggler", 1, "all_reduce #4")
+    assert "4.1 s after the first" in found.sentence
+
+
+def test_a_message_to_the_wrong_rank() -> None:
+    def talks(rank: int, peer: int, way: str) -> Ledger:
+        line = at(8 + rank, f"dist.{way}(x, {peer})")
+        call = entry(1, 1.0, way, line, p2p=Pair(peer, way))
+        return kept(rank, 9.0, call, why="exception", stack=(line,))
+
+    ledgers = [talks(0, 2, "recv"), kept(1, 9.0, stack=(at(12, "dist.barrier()"),)),
+               talks(2, 1, "send")]  # fmt: skip
+    codes = {0: 1, 1: -15, 2: 1}
+    found = explain(evidence(ledgers, codes, lines=gave_up((0, 2))))
+    assert (found.kind, found.rank) == ("crossed-pairs", 2), str(found)
+    assert "rank 0 waited" in found.sentence and "right rank" in found.remedy
+    begun = entry(1, 1.0, "send", p2p=Pair(0, "send"))
+    left = kept(2, 1.2, begun, why="exit", exit_code=0)
+    e = evidence([talks(0, 2, "recv"), left], {0: 1, 2: 0}, ranks=3, lines=raised(0, BROKEN))
+    found = explain(e)
+    assert (found.kind, found.rank) == ("exit-early", 2) and "wait()" in found.remedy, str(found)
+
+
+HANDLED = "During handling of the above exception, another exception occurred:"
+
+
+def test_an_error_that_came_before_the_wait_that_failed() -> None:
+    """Its `finally` waited for the others in vain; both are printed, the first one is the cause."""
+    link = [Line(11.0, 2, "stderr", text) for text in ("", HANDLED, "")]
+    gave = "RuntimeError: Application timeout caused pair closure"
+    lines = raised(2, "KeyError: 'image.png'") + link + gave_up((2,)) + raised(0, gave)
+    found = explain(evidence([], {0: 1, 1: -15, 2: 1}, ranks=3, lines=lines))
+    assert (found.kind, found.rank) == ("exception", 2), str(found)
+    assert "KeyError: 'image.png'" in found.sentence
+
+
+def test_an_error_that_is_not_printed_yet(tmp_path: Path) -> None:
+    text = """
+        import torch
+        import torch.distributed as dist
+
+        def load(step):
+            return ["a", "b"][step]
+
+        dist.init_process_group("gloo")
+        try:
+            for step in range(4):
+                if dist.get_rank() == 1:
+                    load(step)
+                dist.all_reduce(torch.ones(1))
+        finally:
+            dist.barrier()
+        """
+    job = script(tmp_path, text, "train.py")
+    for limit_s in (6, 40):
+        found = diagnose(launch(job, ranks=2, limit_s=limit_s))
+        if found.kind == "exception":
+            break
+    assert (found.kind, found.rank) == ("exception", 1), str(found)
+    assert "IndexError: list index out of range at train.py:6" in found.sentence
+    assert "not printed yet" in found.sentence and "in barrier #3" in str(found)
+
+
+def test_an_error_that_was_printed_and_outlived() -> None:
+    head = Line(0.5, 1, "stderr", "Exception in thread Thread-1 (produce):")
+    e = absent_rank((at(12, "batch = queue.get()"),))
+    e = replace(e, lines=Lines([*e.lines, head, *raised(1, "OSError: no route", 0.5)]))
+    found = explain(e)
+    assert (found.kind, found.rank) == ("never-arrived", 1)
+    assert "a thread of rank 1 (Thread-1) had ended by OSError: no route" in found.sentence
+    assert "that error first" in found.remedy
+
+
+def test_an_error_that_was_caught_leaves_ledgers_that_differ(tmp_path: Path) -> None:
+    job = script(
+        tmp_path,
+        """
+        import datetime
+        import torch
+        import torch.distributed as dist
+
+        dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=WAIT))
+        for step in range(3):
+            try:
+                if dist.get_rank() == 1 and step == 2:
+                    raise ValueError("bad sample")
+                dist.all_reduce(torch.ones(1))
+            except (ValueError, RuntimeError):
+                pass
+        """.replace("WAIT", "5"),
+        "train.py",
+    )
+    run = launch(job, ranks=2, limit_s=60)
+    found = diagnose(run)
+    assert run.ok and (found.kind, found.rank) == ("different-collectives", 1), str(found)
+    assert "exit code 0, and yet their calls differ: rank 1 never entered all_reduce #3" in (
+        found.sentence
+    )
+
+
+def test_a_message_that_fills_half_a_tensor() -> None:
+    sent = replace(entry(1, 1.0, "send", p2p=Pair(1, "send")), sizes=((5,),), bytes=20)
+    got = entry(1, 1.0, "recv", p2p=Pair(0, "recv"))
+    ledgers = [kept(0, 2.0, sent, why="exit"), kept(1, 2.0, got, why="exit")]
+    found = explain(evidence(ledgers, {0: 0, 1: 0}, ended="finished"))
+    assert found.kind == "different-collectives" and "5 numbers" in found.sentence
+    whole = replace(sent, sizes=((8,),), bytes=32)
+    ledgers = [kept(0, 2.0, whole, why="exit"), kept(1, 2.0, got, why="exit")]
+    assert explain(evidence(ledgers, {0: 0, 1: 0}, ended="finished")).healthy
+    absent = kept(2, 0.1, why="exit")  # it never joined the group
+    e = evidence([kept(0, 2.0, entry(1, 1.0)), kept(1, 2.0, entry(1, 1.0)), absent], {},
+                 ended="finished")  # fmt: skip
+    assert explain(e).healthy
+
+
+def test_an_abort_that_nobody_explains() -> None:
+    found = explain(evidence([], {0: -6}, ranks=1))
+    assert found.kind == "native-crash" and "somebody sent the signal" in found.sentence
+    lines = [Line(1.0, 0, "stderr", "free(): invalid pointer")]
+    found = explain(evidence([], {0: -6}, ranks=1, lines=lines))
+    assert found.kind == "native-crash" and "somebody" not in found.sentence
+
+
+def test_a_worker_that_died_is_lost_by_its_own_rank() -> None:
+    loader = Frame("/v/site-packages/torch/utils/data/dataloader.py", 5, "_try_get_data", "")
+    said = "ConnectionResetError: [Errno 104] Connection reset by peer"
+    error = Raised("ConnectionResetError", said.partition(": ")[2], at(9, "for x in loader:"))
+    ledgers = [
+        kept(0, 2.0, *steps(4), stack=(STEP, INSIDE)),
+        kept(1, 2.0, *steps(3), why="exception", stack=(at(9, "for x in loader:"), loader),
+             exception=error),
+    ]  # fmt: skip
+    found = explain(evidence(ledgers, {0: -15, 1: 1}, lines=raised(1, said)))
+    assert (found.kind, found.rank) == ("dataloader-worker", 1), str(found)
+    assert "died" in found.sentence and "train.py:9" in found.sentence
+
+
+def test_a_rank_that_came_to_the_start_as_another() -> None:
+    start = Frame("/v/torch/distributed/distributed_c10d.py", 9, "init_process_group", "")
+    stack = (at(4, "dist.init_process_group(rank=0)"), start)
+    ledgers = [kept(rank, 5.0, why="exception", stack=stack) for rank in (0, 1)]
+    error = "torch.distributed.DistStoreError: wait timeout after 4000ms, keys: /default_pg/0//0/1"
+    found = explain(evidence(ledgers, {0: 1, 1: 1}, lines=raised(0, error) + raised(1, error)))
+    assert (found.kind, found.rank) == ("rank-never-started", 1), str(found)
+    assert "another number" in found.sentence
+
+
+def test_ranks_that_have_not_started_are_not_at_work() -> None:
+    e = evidence([], {}, ranks=2, ended="running")
+    assert "no rank has started yet" in explain(e).sentence
+    e = replace(e, observed=Observed(started={0}))
+    assert "rank 1 has not started yet" in explain(e).sentence
+    e = replace(e, observed=Observed(started={0, 1}))
+    assert "at work" in explain(e).sentence
+
+
 def test_torchruns_own_failure_has_no_rank() -> None:
     lines = [Line(1.0, None, "stderr", "ValueError: Unsupported nproc_per_node value: x")]
     e = evidence([], {}, ranks=2, lines=lines)
@@ -716,6 +996,11 @@ MESSAGES = {
     "RuntimeError: CUDA error: device-side assert triggered": "cuda-error",
     "RuntimeError: DataLoader worker (pid 12) is killed by signal: Bus error.": "out-of-memory",
     "RuntimeError: DataLoader worker (pid(s) 12, 13) exited unexpectedly": "dataloader-worker",
+    "RuntimeError: received 0 items of ancdata": "too-many-files",
+    "OSError: [Errno 24] Too many open files: 'shard-7.bin'": "too-many-files",
+    "ValueError: Global rank 2 is not part of group <ProcessGroup object>": "not-in-group",
+    "ValueError: Invalid process group specified": "not-in-group",
+    "RuntimeError: [enforce fail at /a/gloo/context.cc:23] rank < size. 2 vs 2": "wrong-world-size",
 }  # fmt: skip
 
 
@@ -764,7 +1049,7 @@ def test_better_evidence_overrules_a_message() -> None:
 
 def test_every_lesson_that_is_named_has_its_section() -> None:
     text = "\n".join(path.read_text() for path in sorted((ROOT / "ddp_course").glob("*.py")))
-    named = set(re.findall(r"""["'](0\d [A-Z][^"\n]*?\?)["']""", text))
+    named = set(re.findall(r"""["'](\d\d [A-Z][^"\n]*?\?)["']""", text))
     named |= {symptom.lesson for symptom in symptoms.SYMPTOMS if symptom.lesson}
     assert len(named) > 15
     for lesson in named:
@@ -786,7 +1071,7 @@ def test_text_and_html_say_the_same() -> None:
             .replace("&gt;", ">").split()
         )  # fmt: skip
     assert str(found).splitlines()[0] == f"DIAGNOSIS (never-arrived): {found.sentence}"
-    assert "03_uneven_workloads.ipynb#How-long-may-a-rank-wait?" in found._repr_html_()
+    assert "10_when_it_hangs.ipynb#What-does-a-rank-know-that-waits?" in found._repr_html_()
 
 
 def test_what_a_script_printed_is_text_and_nothing_else() -> None:

@@ -180,7 +180,7 @@ def _number(row: Row) -> str:
     if entry.p2p is not None:
         source, target = row.entries if len(row.entries) == 2 else (entry.p2p.peer, "?")
         return f"#{row.n} {source}→{target}"
-    return f"#{row.n}" + (f" of {row.group}" if row.group != "0" else "")
+    return f"#{row.n}" + (f" of group {row.group[:12]}" if row.group != "0" else "")
 
 
 def _what(entry: Entry) -> str:
