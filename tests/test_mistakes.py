@@ -79,6 +79,14 @@ def acts_ex00(inputs: PerRank) -> Acts:
     yield "own number times the world size", returns(lambda name, r: inputs[r][name] * n)
     yield "mean instead of sum", returns(lambda name, r: total(name) / n)
     yield "rank 0's number everywhere", returns(lambda name, r: inputs[0][name])
+    stacked = {name: np.stack([mine[name] for mine in inputs]) for name in inputs[0]}
+    for operation in (np.max, np.min, np.prod):
+        together = {name: operation(one, axis=0) for name, one in stacked.items()}
+        yield "another operation than the sum", returns(lambda name, r: together[name])  # noqa: B023
+    yield "counted twice", returns(lambda name, r: inputs[r][name] + total(name))
+    yield "counted twice", returns(lambda name, r: n * total(name))
+    yield "gathered, not added up", returns(lambda name, r: stacked[name])
+    yield "gathered, not added up", returns(lambda name, r: stacked[name].reshape(-1))
     yield "one rank has the sum", returns(lambda name, r: inputs[r][name] if r else total(name))
     yield "argument overwritten", merged(good, everywhere(inputs, argument=total("number")))
 
@@ -103,6 +111,10 @@ def acts_ex01(inputs: PerRank) -> Acts:
     yield "device_ids left out", pretended(lambda r: {"gpus/device_ids": [-1]})
     yield "all GPUs in device_ids", pretended(lambda r: {"gpus/device_ids": list(range(n + 1))})
     yield (
+        "one GPU too many asked for",
+        pretended(lambda r: {"enough/device": [-1], "enough/device_ids": [-1]}),
+    )
+    yield (
         "a GPU for some ranks only",
         pretended(
             lambda r: (
@@ -125,6 +137,11 @@ def acts_ex02(inputs: PerRank) -> Acts:
     yield "gradients unchanged", merged(good, own)
     yield "rank 0's gradients everywhere", merged(good, [own[0]] * n)
     yield "one rank has the mean", merged(good, [good[0], *own[1:]])
+    yield "multiplied instead of divided", merged(good, total(float(n)))
+    its_own = [total(1 / (r + 1))[r] for r in range(n)]
+    yield "divided by a number of its own on each rank", merged(good, its_own)
+    with_one = everywhere(inputs, **{"frozen/without gradient": 0})
+    yield "a gradient for the frozen parameter", merged(good, with_one)
     others = [{k: v for k, v in mine.items() if "0.weight" not in k} for mine in own]
     yield "some parameters only", merged(good, others)
 
@@ -165,6 +182,10 @@ def acts_ex02b(inputs: PerRank) -> Acts:
         follow(lambda size, e, r, c: [*order(size, e), *range(size, -(-size // n) * n)][r::n]),
     )
     yield "everything on every rank", follow(lambda size, e, r, c: order(size, e))
+    yield (
+        "more than needed",
+        follow(lambda size, e, r, c: np.resize(order(size, e), (size // n + 1) * n)[r::n]),
+    )
     yield "the same share on every rank", follow(lambda size, e, r, c: fair(size, e, 0, c))
     yield "the rest left out", follow(lambda size, e, r, c: order(size, e)[: size // n * n][r::n])
     yield "unequal counts", follow(lambda size, e, r, c: order(size, e)[r::n])
@@ -207,6 +228,7 @@ def acts_ex03(inputs: PerRank) -> Acts:
         "sum over all samples": lambda rank, counts: float(len(counts)),
         "own count times the world size": lambda rank, counts: len(counts) / counts[rank],
         "rank 0's count for all": lambda rank, counts: 1 / counts[0],
+        "the largest count for all": lambda rank, counts: 1 / max(counts),
     }
     yield "no loss returned", [{} for _ in inputs]
     for name, rule in rules.items():
@@ -217,8 +239,10 @@ def acts_ex03(inputs: PerRank) -> Acts:
 def acts_ex03b(inputs: PerRank) -> Acts:
     rules: dict[str, Callable[[Any], Any]] = {
         "all instead of any": lambda wishes: wishes.min(axis=0),
-        "rank 0 decides": lambda wishes: wishes[0],
+        "one rank decides": lambda wishes: wishes[-1],
         "the majority decides": lambda wishes: wishes.mean(axis=0) > 0.5,
+        "one wish and no more": lambda wishes: wishes.sum(axis=0) == 1,
+        "never yes": lambda wishes: np.zeros(wishes.shape[1]),
         "always yes": lambda wishes: np.ones(wishes.shape[1]),
     }
     own = [{f"{c}/stop": mine[f"{c}/wish"] for c in ex03b.CASES} for mine in inputs]
@@ -248,6 +272,18 @@ def acts_ex03c(inputs: PerRank) -> Acts:
     for name, rule in rules.items():
         yield name, trained(*[rule] * n)
     yield "each rank trains alone", trained(*(ex03c._alone(rank) for rank in range(n)))
+    piled: list[Any] = []
+
+    def pile(sums: ex03c.Gradients, counts: list[int]) -> Any:
+        piled.append(ex03c._right(sums, counts))
+        return np.sum(piled, axis=0)
+
+    weight, _ = ex03c._trained(inputs, "hole", pile)
+    yield "gradients not emptied", merged(good, everywhere(inputs, hole__weight=weight))
+    loss = [{"hole/loss": mine["hole/loss"] + 1} for mine in good]
+    yield "another loss than the sum", merged(good, loss)
+    drifted = [{"hole/weight": mine["hole/weight"] + r / n} for r, mine in enumerate(good)]
+    yield "the ranks have drifted apart", merged(good, drifted)
     yield "nothing trained", trained(*[lambda sums, counts: ex03c._nothing(sums)] * n)
 
 
@@ -266,7 +302,10 @@ def acts_ex04(inputs: PerRank) -> Acts:
     fresh, zero = ex04._start(inputs, "fresh_weight")
     yield "nothing saved", merged(saved, everywhere(inputs, saved=0, steps=batches))
     yield "every batch again", merged(saved, everywhere(inputs, steps=batches))
-    yield "one batch twice", merged(saved, everywhere(inputs, steps=batches - first + 1))
+    yield "saved before the step", merged(saved, everywhere(inputs, further=1))
+    yield "one batch left out", merged(saved, everywhere(inputs, steps=batches - first - 1))
+    once_more = everywhere(inputs, steps=batches - first + 1, further=1)
+    yield "one batch twice", merged(saved, once_more)
     yield "the rest left out", merged(saved, everywhere(inputs, steps=0))
     yield "weights not loaded", ends(*ex04._trained(inputs, fresh, momentum, first, batches))
     yield "weights not loaded", ends(*ex04._trained(inputs, fresh, zero, first, batches))
@@ -317,6 +356,8 @@ def acts_ex05(inputs: PerRank) -> Acts:
     yield "the inputs are handed on", merged(good, [ex05._named("first", g) for g in handed])
     yield "the ranks' gradients are mixed", mixed(1.0)
     yield "the ranks' gradients are mixed", mixed(0.5)
+    size = inputs[0]["data/first"].size
+    yield "sum instead of mean", scaled(lambda name, rank: good[rank][name] * size)
     yield "halved", scaled(lambda name, rank: good[rank][name] / 2)
     last = [ex05._named("both", g) for g in ex05._step(inputs, "both")]
     yield "only the last micro-batch counts", merged(good, last)
@@ -332,7 +373,11 @@ def acts_ex06(inputs: PerRank) -> Acts:
         weight = ex06._trained(inputs, *starts, **how)
         return merged(good, everywhere(inputs, weight=weight, forwards=forwards))
 
-    yield "begins again at step 0", ends(range(steps), forwards=steps)
+    begun = ends(range(steps), forwards=steps)
+    yield "begins again at step 0", begun
+    yield "half a file passed over", merged(begun, everywhere(inputs, half=1))
+    left_out = [*range(second), *range(second + 1, third + 1), *range(third + 2, steps)]
+    yield "one step left out", ends(left_out, forwards=steps - third - 2)
     yield "optimizer forgotten", ends(*ex06.PARTS, forget="optimizer")
     yield "model forgotten", ends(*ex06.PARTS, forget="model")
     again = [*range(second), *range(third - second), *range(steps)]
@@ -366,6 +411,8 @@ def acts_ex07(inputs: PerRank) -> Acts:
     yield "never synchronised", merged(mixed(ex07._alone), none)
     yield "never synchronised", merged(mixed(lambda all_, r: ex07._sum(all_[r])), none)
     yield "synchronised on the first", mixed(ex07._first_only)
+    yield "the last one left out of the average", mixed(ex07._all_but_the_last)
+    yield "sum instead of mean", mixed(ex07._summed)
     yield "not divided by the number of micro-batches", mixed(ex07._not_divided)
     yield "divided by the world size, too", mixed(ex07._divided_by_ranks)
     yield "only the last micro-batch counts", mixed(last)

@@ -20,7 +20,8 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+import zipfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -202,6 +203,13 @@ class PretendedDDP(nn.Module):
         self.asked = {"device": np.array([module.where]), "device_ids": np.array(ids, np.int64)}
 
 
+class PretendedDataParallel(nn.Module):
+    """nn.DataParallel on a machine that is not there: whatever it does, it is no DDP."""
+
+    def __init__(self, module: Pretended, *_: Any, **__: Any) -> None:
+        super().__init__()
+
+
 def _number(device: Any, current: int) -> int:
     """A GPU's number, or CPU."""
     named = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
@@ -214,15 +222,34 @@ def _pretend(function: Function, local_rank: int, local_world_size: int, gpus: i
     """What `wrap` asks for on a machine with that many GPUs."""
     model = Pretended()
     theirs = vars(sys.modules[function.__module__])
-    ddp = {name: PretendedDDP for name, value in theirs.items() if value is DDP}
+    stand_ins: dict[Any, Any] = {DDP: PretendedDDP, nn.DataParallel: PretendedDataParallel}
+    named = {
+        name: stand_in
+        for name, value in theirs.items()
+        for real, stand_in in stand_ins.items()
+        if value is real
+    }
+
+    def set_device(device: Any) -> None:
+        model.current = _number(device, model.current)
+
+    @contextlib.contextmanager
+    def use_device(device: Any) -> Iterator[None]:
+        before = model.current
+        set_device(device)
+        yield
+        model.current = before
+
     with (
-        patch.dict(theirs, ddp),
+        patch.dict(theirs, named),
         patch.object(nn.parallel, "DistributedDataParallel", PretendedDDP),
+        patch.object(nn.parallel, "DataParallel", PretendedDataParallel),
+        patch.object(nn, "DataParallel", PretendedDataParallel),
         patch.object(torch.cuda, "is_available", lambda: gpus > 0),
         patch.object(torch.cuda, "device_count", lambda: gpus),
-        patch.object(
-            torch.cuda, "set_device", lambda one: setattr(model, "current", _number(one, 0))
-        ),
+        patch.object(torch.cuda, "current_device", lambda: model.current),
+        patch.object(torch.cuda, "set_device", set_device),
+        patch.object(torch.cuda, "device", use_device),
     ):
         wrapped = function(model, local_rank, local_world_size, gpus)
     return wrapped.asked if isinstance(wrapped, PretendedDDP) else {}
@@ -239,7 +266,7 @@ def drive_ex01(function: Function, inputs: Tensors, device: torch.device) -> Ten
         weight = next(one for one in wrapped.parameters() if one.dim() == 2)
         if weight.grad is not None:
             outputs["here/gradient"] = _array(weight.grad[0])
-    for case in ("gpus", "few"):
+    for case in ("gpus", "enough", "few"):
         names = ("local_rank", "local_world_size", "gpus")
         asked = _pretend(function, *(int(inputs[f"{case}/{name}"][0]) for name in names))
         outputs |= {f"{case}/{name}": value for name, value in asked.items()}
@@ -260,6 +287,8 @@ def drive_ex02(function: Function, inputs: Tensors, device: torch.device) -> Ten
     for name, parameter in model.named_parameters():
         if parameter.grad is not None:
             outputs[f"grad/{name}"] = _array(parameter.grad)
+    given = {name for name in outputs if name.startswith("grad/")} <= inputs.keys()
+    outputs["frozen/without gradient"] = np.array(int(given))
     return outputs
 
 
@@ -312,10 +341,11 @@ def drive_ex03(function: Function, inputs: Tensors, device: torch.device) -> Ten
             (weight,) = models[case].parameters()
             if weight.grad is not None:
                 outputs[f"{case}/gradient"] = _array(weight.grad[0])
-            outputs[f"{case}/finite"] = _array(torch.isfinite(loss).long())
+            outputs[f"{case}/finite"] = _array(torch.isfinite(loss).all().long())
     values = [function(torch.ones(count, device=device)) for count in inputs["rounds/count"]]
-    if all(isinstance(value, torch.Tensor) for value in values):
-        outputs["rounds/loss"] = _array(torch.stack(values))
+    numbers = [value for value in values if isinstance(value, torch.Tensor) and value.numel() == 1]
+    if len(numbers) == len(values):  # of any shape: backward() takes (1,) as well
+        outputs["rounds/loss"] = _array(torch.stack([one.reshape(()) for one in numbers]))
     return outputs
 
 
@@ -323,7 +353,7 @@ def drive_ex03b(function: Function, inputs: Tensors, device: torch.device) -> Te
     outputs = {}
     for case in ("some", "none", "rounds"):
         stops = [function(bool(wish), device) for wish in inputs[f"{case}/wish"]]
-        if all(isinstance(stop, bool | torch.Tensor) for stop in stops):
+        if all(isinstance(stop, int | float | np.generic | torch.Tensor) for stop in stops):
             outputs[f"{case}/stop"] = _array(torch.tensor([int(bool(stop)) for stop in stops]))
     return outputs
 
@@ -369,16 +399,18 @@ def drive_ex03c(function: Function, inputs: Tensors, device: torch.device) -> Te
         batches = [(x[i, :count], y[i, :count]) for i, count in enumerate(counts)]
         loss = function(model, optimizer, batches)
         outputs[f"{case}/weight"] = _array(model.module.weight)
-        if isinstance(loss, int | float | torch.Tensor):
-            outputs[f"{case}/loss"] = _array(torch.as_tensor(loss, dtype=torch.float64))
+        if isinstance(loss, int | float | np.number | torch.Tensor):
+            number = torch.as_tensor(loss, dtype=torch.float64)
+            outputs[f"{case}/loss"] = _array(number.reshape(()) if number.numel() == 1 else number)
     return outputs
 
 
 def drive_ex04(function: Function, inputs: Tensors, device: torch.device) -> Tensors:
-    """Call it in two processes: after the first call rank 1 is killed, and torchrun starts anew."""
+    """Call it three times. In the first, rank 1 is killed at the beginning of a step, and torchrun
+    starts anew; the second goes on; at the third all steps are done."""
     path, first = my_folder() / "checkpoint.pt", int(inputs["first"])
     models = []
-    for name in ("weight", "fresh_weight"):  # both before any call: DDP's constructor communicates
+    for name in ("weight", "fresh_weight", "fresh_weight"):  # before any call: DDP communicates
         layer = Broad(inputs[name].shape[1], 1, bias=False, ballast=SAVED_BALLAST).to(device)
         layer.weight.data = torch.tensor(inputs[name], device=device)
         models.append(DDP(layer, device_ids=[device.index] if device.type == "cuda" else None))
@@ -387,33 +419,44 @@ def drive_ex04(function: Function, inputs: Tensors, device: torch.device) -> Ten
         for x, y in zip(inputs["x"], inputs["y"], strict=True)
     ]
     drawn: list[float] = []
-    outputs: Tensors = {}
-    lives = list(zip(models, ("seed", "fresh_seed"), (first, len(batches)), strict=True))
-    for model, seed, count in lives[min(attempt(), 1) :]:
-        outputs["saved"] = np.array(int(path.exists()))
+
+    def call(model: DDP, seed: str) -> torch.optim.Optimizer:
         optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
         torch.manual_seed(int(inputs[seed][0]))
         drawn.clear()
 
-        def take_step(batch: Any, model: DDP = model, optimizer: Any = optimizer) -> None:
+        def take_step(batch: Any) -> None:
+            if model is models[0] and len(drawn) == first:
+                _kill_rank_1()
             x, y = batch
             drawn.append(torch.rand(1).item())
             optimizer.zero_grad()
             torch.autograd.backward(nn.functional.mse_loss(model(x)[:, 0], y))
             optimizer.step()
 
-        function(take_step, batches[:count], model, optimizer, path)
-        if model is models[0]:
-            dist.barrier()  # rank 0 has saved
-            if dist.get_rank() == 1:
-                os.kill(os.getpid(), signal.SIGKILL)
+        function(take_step, batches, model, optimizer, path)
+        return optimizer
+
+    if attempt() == 0:
+        call(models[0], "seed")
+        _kill_rank_1()  # who takes fewer steps is killed after them
+    outputs = {"saved": np.array(int(path.exists()))}
+    optimizer = call(models[1], "fresh_seed")
     outputs["steps"] = np.array(len(drawn))
     outputs["draws"] = np.array(drawn, dtype=np.float32)
     outputs["next"] = outputs["draws"][:1]
-    outputs["weight"] = _array(model.module.weight)
-    if momentum := optimizer.state.get(model.module.weight):
+    outputs["weight"] = _array(models[1].module.weight)
+    if momentum := optimizer.state.get(models[1].module.weight):
         outputs["momentum"] = _array(momentum["momentum_buffer"])
+    call(models[2], "fresh_seed")
+    outputs["further"] = np.array(len(drawn))
     return outputs
+
+
+def _kill_rank_1() -> None:
+    dist.barrier()  # rank 0 has saved
+    if dist.get_rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def drive_ex06(function: Function, inputs: Tensors, device: torch.device) -> Tensors:
@@ -435,22 +478,27 @@ def drive_ex06(function: Function, inputs: Tensors, device: torch.device) -> Ten
             if rank == 1:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    def save(value: Any, file: Any, *more: Any, **named: Any) -> None:
+    def save(obj: Any, f: Any, *more: Any, **named: Any) -> None:  # named as torch.save's are
         nonlocal saves
-        saves += 1
+        saves += not torch.is_storage(obj)  # of a tensor that is pickled, perhaps to be sent
         if attempt() != 1 or rank != 0 or saves != 2:
-            really_save(value, file, *more, **named)
+            really_save(obj, f, *more, **named)
             return
         whole = io.BytesIO()
-        really_save(value, whole)
-        with open(file, "wb") if isinstance(file, str | Path) else file as target:
+        really_save(obj, whole)
+        with open(f, "wb") if isinstance(f, str | Path) else f as target:
             target.write(whole.getvalue()[: whole.tell() // 2])
         os.kill(os.getpid(), signal.SIGKILL)
 
     module.register_forward_pre_hook(before_forward)
-    torch.save = save  # type: ignore[assignment]
-    function(model, optimizer, list(zip(x, y, strict=True)), my_folder() / "checkpoint.pt")
+    for place in (torch, torch.serialization, sys.modules[function.__module__]):
+        names = [name for name, value in vars(place).items() if value is really_save]
+        vars(place).update(dict.fromkeys(names, save))
+    path = my_folder() / "checkpoint.pt"
+    half = path.exists() and not zipfile.is_zipfile(path)
+    function(model, optimizer, list(zip(x, y, strict=True)), path)
     return {
+        "half": np.array(int(half)),
         "weight": _array(module.weight),
         "forwards": _array(torch.tensor(forwards)),
         "writes": _array(torch.tensor(int(saves > 0))),

@@ -64,6 +64,29 @@ def _rank_0_broadcast(inputs: PerRank, outputs: PerRank) -> bool:
     return _results_are([inputs[0]["number"] for _ in inputs], outputs)
 
 
+def _other_operation(inputs: PerRank, outputs: PerRank) -> bool:
+    """The largest, the smallest or the product of all, which all_reduce can deliver as well."""
+    numbers = np.stack([mine["bulk/number"] for mine in inputs]).astype(np.float64)
+    others = (numbers.max(axis=0), numbers.min(axis=0), numbers.prod(axis=0))
+    return any(all_close(outputs, [{"bulk/result": one} for _ in inputs]) for one in others)
+
+
+def _counted_twice(inputs: PerRank, outputs: PerRank) -> bool:
+    total, n = _total(inputs), len(inputs)
+    own = [total + mine["number"] for mine in inputs]
+    return _results_are(own, outputs) or _results_are([total * n for _ in inputs], outputs)
+
+
+def _not_added_up(inputs: PerRank, outputs: PerRank) -> bool:
+    """All ranks' numbers, one beside the other."""
+    numbers = np.stack([mine["number"] for mine in inputs])
+    found = [mine["result"] for mine in outputs if "result" in mine and mine["result"].ndim]
+    shaped = [{"result": one.reshape(-1)} for one in found if one.size == numbers.size]
+    return len(shaped) == len(inputs) and all_close(
+        shaped, [{"result": numbers.reshape(-1)} for _ in inputs]
+    )
+
+
 def _one_rank_only(inputs: PerRank, outputs: PerRank) -> bool:
     right = ["result" in mine and close(mine["result"], _total(inputs)) for mine in outputs]
     return sum(right) == 1
@@ -131,10 +154,30 @@ EXERCISE = Exercise(
             question="Which of your lines divides, and was that asked for?",
         ),
         Mistake(
+            "another operation than the sum",
+            "That is the largest, the smallest or the product over ranks. all_reduce sums if you "
+            "leave `op` out.",
+            _other_operation,
+            question="What does all_reduce do with the ranks' tensors if you do not say which "
+            "operation?",
+        ),
+        Mistake(
             "rank 0's number everywhere",
             "Every rank has rank 0's number: that is broadcast, which copies one rank's tensor. "
             "all_reduce combines those of all ranks.",
             _rank_0_broadcast,
+        ),
+        Mistake(
+            "counted twice",
+            "Some numbers count more than once. The sum that all_reduce leaves holds this rank's "
+            "own number already, and a second all_reduce adds up sums.",
+            _counted_twice,
+        ),
+        Mistake(
+            "gathered, not added up",
+            "Every rank has the numbers of all ranks, but one beside the other. Add them up, or "
+            "let all_reduce do both.",
+            _not_added_up,
         ),
         Mistake(
             "one rank has the sum",

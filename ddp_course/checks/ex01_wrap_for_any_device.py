@@ -19,9 +19,9 @@ from ddp_course.checks.manifest import (
 
 
 def _draw(random: np.random.Generator, ranks: int) -> PerRank:
-    """Samples for the real wrap here, and the numbers of two pretended machines.
+    """Samples for the real wrap here, and the numbers of three pretended machines.
 
-    On both, local rank and rank differ: each is the second machine of its job.
+    On each of them local rank and rank differ: it is the second machine of its job.
     """
     return [_machines(rank, ranks) | _samples(random) for rank in range(ranks)]
 
@@ -32,15 +32,14 @@ def _samples(random: np.random.Generator) -> Tensors:
 
 
 def _machines(rank: int, ranks: int) -> Tensors:
-    local_rank = np.array([(rank + 1) % ranks])
-    return {
-        "gpus/local_rank": local_rank,
-        "gpus/local_world_size": np.array([ranks]),
-        "gpus/gpus": np.array([ranks + 1]),
-        "few/local_rank": local_rank,
-        "few/local_world_size": np.array([ranks]),
-        "few/gpus": np.array([ranks - 1]),
-    }
+    machines: Tensors = {}
+    for case, gpus in {"gpus": ranks + 1, "enough": ranks, "few": ranks - 1}.items():
+        machines |= {
+            f"{case}/local_rank": np.array([(rank + 1) % ranks]),
+            f"{case}/local_world_size": np.array([ranks]),
+            f"{case}/gpus": np.array([gpus]),
+        }
+    return machines
 
 
 def _averaged(inputs: PerRank) -> PerRank:
@@ -51,7 +50,11 @@ def _averaged(inputs: PerRank) -> PerRank:
 
 def _own_gpu(inputs: PerRank) -> PerRank:
     return [
-        {"gpus/device": mine["gpus/local_rank"], "gpus/device_ids": mine["gpus/local_rank"]}
+        {
+            f"{case}/{asked}": mine[f"{case}/local_rank"]
+            for case in ("gpus", "enough")
+            for asked in ("device", "device_ids")
+        }
         for mine in inputs
     ]
 
@@ -94,6 +97,11 @@ def _ids_left_out(inputs: PerRank, outputs: PerRank) -> bool:
 def _all_ids(inputs: PerRank, outputs: PerRank) -> bool:
     ids = [mine.get("gpus/device_ids") for mine in outputs]
     return _on_own_gpu(inputs, outputs) and all(one is not None and one.size != 1 for one in ids)
+
+
+def _one_too_many(inputs: PerRank, outputs: PerRank) -> bool:
+    on_cpu = [{"enough/device": np.array([CPU])} for _ in inputs]
+    return _on_own_gpu(inputs, outputs) and all_close(outputs, on_cpu)
 
 
 def _shared_gpu(inputs: PerRank, outputs: PerRank) -> bool:
@@ -174,6 +182,13 @@ EXERCISE = Exercise(
             "device_ids lists the devices of this one rank, so exactly one. A list of all GPUs is "
             "for nn.DataParallel.",
             _all_ids,
+        ),
+        Mistake(
+            "one GPU too many asked for",
+            "Where there are as many GPUs as ranks, every rank can have one of its own, and yet "
+            "yours stayed on the CPU: equal is enough.",
+            _one_too_many,
+            question="With 4 ranks on a machine with 4 GPUs, what does your condition say?",
         ),
         Mistake(
             "a GPU for some ranks only",

@@ -52,6 +52,10 @@ def _weights(inputs: PerRank) -> PerRank:
     return [{f"weight/{name}": mine[f"weight/{name}"] for name in SHAPES} for mine in inputs]
 
 
+def _left_alone(inputs: PerRank) -> PerRank:
+    return [mine | {"frozen/without gradient": np.array(1)} for mine in _weights(inputs)]
+
+
 def _own(inputs: PerRank, factor: float = 1.0) -> PerRank:
     return [{f"grad/{name}": mine[f"grad/{name}"] * factor for name in TRAINED} for mine in inputs]
 
@@ -62,6 +66,23 @@ def _scaled_sum(inputs: PerRank, factor: float) -> PerRank:
 
 def _weights_changed(inputs: PerRank, outputs: PerRank) -> bool:
     return not all_close(outputs, _weights(inputs))
+
+
+def _frozen_has_one(inputs: PerRank, outputs: PerRank) -> bool:
+    return not all_close(outputs, [{"frozen/without gradient": np.array(1)} for _ in inputs])
+
+
+def _multiplied(inputs: PerRank, outputs: PerRank) -> bool:
+    return all_close(outputs, _scaled_sum(inputs, len(inputs)), tolerance=1e-4)
+
+
+def _divisor_of_its_own(inputs: PerRank, outputs: PerRank) -> bool:
+    """The same sums everywhere, divided by another number on each rank."""
+    name = "grad/0.weight"
+    total = _sums(inputs)[name]
+    factors = [float(np.vdot(mine[name], total) / np.vdot(total, total)) for mine in outputs]
+    scaled = [{name: total * factor} for factor in factors]
+    return len(set(np.round(factors, 4))) == len(inputs) and all_close(outputs, scaled)
 
 
 def _sum(inputs: PerRank, outputs: PerRank) -> bool:
@@ -130,10 +151,10 @@ EXERCISE = Exercise(
         ),
         Check(
             id="weights",
-            title="the weights are left alone",
+            title="the weights are left alone, and so is the frozen parameter",
             why="moving the weights is the optimizer's work; this function prepares its step",
             points=1,
-            expected=_weights,
+            expected=_left_alone,
             shown=("weight/0.weight", "weight/0.weight"),
             depends=("mean",),
         ),
@@ -151,6 +172,18 @@ EXERCISE = Exercise(
             "These are the sums. all_reduce adds up; divide by dist.get_world_size() afterwards, "
             "or the step grows with the number of ranks.",
             _sum,
+        ),
+        Mistake(
+            "multiplied instead of divided",
+            "These are the sums times the world size. The mean is the sum divided by it.",
+            _multiplied,
+        ),
+        Mistake(
+            "divided by a number of its own on each rank",
+            "The ranks hold the same sums, but each divided them by another number. All divide by "
+            "dist.get_world_size(); dist.get_rank() is another one on each rank.",
+            _divisor_of_its_own,
+            question="Which number in your lines is not the same on all ranks?",
         ),
         Mistake(
             "divided by a fixed number",
@@ -197,6 +230,13 @@ EXERCISE = Exercise(
             "or does it return after the first?",
             _some_parameters_only,
             question="When your function returns, which parameters has its loop seen?",
+        ),
+        Mistake(
+            "a gradient for the frozen parameter",
+            "The frozen parameter had no gradient, and now it has one. An optimizer takes zeros "
+            "for a gradient, and moves by momentum or weight decay: leave None as it is.",
+            _frozen_has_one,
+            question="What does an optimizer do with a gradient of zeros, and what with None?",
         ),
     ),
     errors={

@@ -159,6 +159,11 @@ def _unequal(inputs: PerRank, outputs: PerRank) -> bool:
     return bool((counts != counts[0]).any() and outputs[0]["uneven/seen"].all())
 
 
+def _more_than_needed(inputs: PerRank, outputs: PerRank) -> bool:
+    counts = _counts(outputs, "even")
+    return bool((counts == counts[0, 0]).all() and counts[0, 0] > _share(inputs, "even"))
+
+
 def _own_shuffle(inputs: PerRank, outputs: PerRank) -> bool:
     equal = (_counts(outputs, "even") == _share(inputs, "even")).all()
     return bool(equal and not outputs[0]["even/seen"].all())
@@ -237,6 +242,15 @@ EXERCISE = Exercise(
             "Every rank has all samples, so each is learned from as often as there are ranks. Give "
             "this rank its share only: order[rank::world_size].",
             _if_whole(_everything),
+        ),
+        Mistake(
+            "more than needed",
+            "All ranks have equally many, but where the data divide evenly they have one more than "
+            "that takes. size // world_size + 1 is rounded up too far: math.ceil(size / "
+            "world_size).",
+            _if_whole(_more_than_needed),
+            question="How many should each of 3 ranks have of 9 samples, and what do your lines "
+            "say?",
         ),
         Mistake(
             "the same share on every rank",

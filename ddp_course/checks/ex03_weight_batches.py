@@ -34,7 +34,7 @@ def _shapes(count: int) -> dict[str, tuple[int, ...]]:
 
 
 def _count(case: str, rank: int) -> int:
-    return 0 if case == "empty" and rank == 1 else (5, 2, 1, 3)[rank % 4]
+    return 0 if case == "empty" and rank == 1 else (2, 5, 1, 3)[rank % 4]
 
 
 def _sum(mine: Tensors, case: str) -> Array:
@@ -161,6 +161,12 @@ EXERCISE = Exercise(
             "number, all_reduce adds them all up.",
             _is(lambda rank, counts: 1 / counts[0]),
             question="Which collective copies one rank's number, and which adds up all of them?",
+        ),
+        Mistake(
+            "the largest count for all",
+            "You took every rank to have as many samples as the one with the most. The divisor is "
+            "the number of all samples together: all_reduce adds up if you leave `op` out.",
+            _is(lambda rank, counts: 1 / max(counts)),
         ),
         Mistake(
             "mean of no samples",

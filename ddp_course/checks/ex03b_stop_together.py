@@ -63,6 +63,20 @@ def _own_wish(inputs: PerRank, outputs: PerRank) -> bool:
     return all_close(outputs, own)
 
 
+def _one_decides(inputs: PerRank, outputs: PerRank) -> bool:
+    return any(
+        all_close(outputs, [{f"{case}/stop": one[f"{case}/wish"] for case in CASES}] * len(outputs))
+        for one in inputs
+    )
+
+
+def _the_majority(inputs: PerRank, outputs: PerRank) -> bool:
+    """More than half of them, or half as well."""
+    more = _all_follow(lambda wishes: wishes.mean(axis=0) > 0.5)
+    half = _all_follow(lambda wishes: wishes.mean(axis=0) >= 0.5)
+    return more(inputs, outputs) or half(inputs, outputs)
+
+
 def _one_rank_only(inputs: PerRank, outputs: PerRank) -> bool:
     wanted = _answers(inputs, _any)
     return sum(all_close([o], [w]) for o, w in zip(outputs, wanted, strict=True)) == 1
@@ -118,16 +132,29 @@ EXERCISE = Exercise(
             _all_follow(lambda wishes: wishes.min(axis=0)),
         ),
         Mistake(
-            "rank 0 decides",
-            "Every rank has rank 0's wish: that is broadcast. It keeps the ranks together, but "
-            "nobody hears of the other ranks' wishes.",
-            _all_follow(lambda wishes: wishes[0]),
+            "one rank decides",
+            "Every rank follows the wish of one: that is broadcast. It keeps the ranks together, "
+            "but nobody hears of the other ranks' wishes.",
+            _one_decides,
         ),
         Mistake(
             "the majority decides",
             "Your ranks stop when most of them want to. One wish is enough: any sum above 0, or "
             "the maximum.",
-            _all_follow(lambda wishes: wishes.mean(axis=0) > 0.5),
+            _the_majority,
+        ),
+        Mistake(
+            "one wish and no more",
+            "Your ranks stop when exactly one of them wants to. Ask whether the sum is above 0, "
+            "not whether it is 1.",
+            _all_follow(lambda wishes: wishes.sum(axis=0) == 1),
+            question="What is the sum of the flags when two ranks want to stop?",
+        ),
+        Mistake(
+            "never yes",
+            "Your ranks never stop. all_reduce returns None: the answer is in the tensor that you "
+            "gave it.",
+            _all_follow(lambda wishes: np.zeros(wishes.shape[1])),
         ),
         Mistake(
             "one rank knows",
@@ -145,7 +172,7 @@ EXERCISE = Exercise(
         ),
     ),
     errors={
-        "'bool' object": "A collective takes a tensor, not a bool: "
+        "'bool'": "A collective takes a tensor, not a bool: "
         "torch.tensor(float(wish), device=device).",
     },
     hang_hint="All ranks must call the collective in every step, whether they want to stop or not. "

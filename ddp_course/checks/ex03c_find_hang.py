@@ -139,6 +139,29 @@ def _all_alone(inputs: PerRank, outputs: PerRank) -> bool:
     )
 
 
+def _never_emptied(inputs: PerRank, outputs: PerRank) -> bool:
+    """Each step takes all gradients so far."""
+    steps: Gradients = []
+
+    def rule(sums: Gradients, counts: list[int]) -> Array:
+        steps.append(_right(sums, counts))
+        total: Array = np.sum(steps, axis=0)
+        return total
+
+    weight, _ = _trained(inputs, "hole", rule)
+    return all_close(outputs, [{"hole/weight": weight} for _ in inputs])
+
+
+def _other_loss(inputs: PerRank, outputs: PerRank) -> bool:
+    return _is(_right)(inputs, outputs) and not all_close(
+        outputs, [{"hole/loss": np.array(one)} for one in _trained(inputs, "hole", _right)[1]]
+    )
+
+
+def _apart(inputs: PerRank, outputs: PerRank) -> bool:
+    return not all_close(outputs, [{"hole/weight": outputs[0]["hole/weight"]} for _ in outputs])
+
+
 EXERCISE = Exercise(
     name="ex03c",
     stem="ex03c_find_hang",
@@ -216,6 +239,25 @@ EXERCISE = Exercise(
             "The loss was the mean over a batch; now it is the sum, and the steps are longer. "
             "Divide by the number of samples, if there are any.",
             _is(_sum),
+        ),
+        Mistake(
+            "gradients not emptied",
+            "backward() adds to the gradients that are there, so each step takes those of all "
+            "steps before it as well: optimizer.zero_grad() belongs into the loop.",
+            _never_emptied,
+        ),
+        Mistake(
+            "another loss than the sum",
+            "The weights are right. What is returned is not the sum of this rank's losses: add up "
+            "every batch's loss, and divide it by nothing.",
+            _other_loss,
+        ),
+        Mistake(
+            "the ranks have drifted apart",
+            "The ranks began with equal weights and no longer have them: one of them left out a "
+            "step that the others took. Every rank takes every step, with or without samples.",
+            _apart,
+            question="Which of your lines does the rank without samples go round?",
         ),
     ),
     errors={

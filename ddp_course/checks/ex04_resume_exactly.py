@@ -23,11 +23,11 @@ from ddp_course.checks.manifest import (
 )
 
 BATCHES, SIZE, FEATURES = 6, 4, 3
-MOST_FIRST = 3  # batches before the interruption
+MOST_FIRST = 3  # steps before the interruption
 
 
 def _draw(random: np.random.Generator, ranks: int) -> PerRank:
-    """`first` batches are trained before the interruption; seeds are another on each rank."""
+    """`first` steps are taken before the interruption; seeds are another on each rank."""
     seeds = random.choice(2**31, size=(2, ranks), replace=False)
     shared: Tensors = {
         "first": np.array(int(random.integers(2, MOST_FIRST + 1)), dtype=np.int64),
@@ -78,7 +78,7 @@ def _draws(seed: Array, begin: int, end: int) -> Array:
 
 def _steps(inputs: PerRank) -> PerRank:
     left = np.array(BATCHES - _first(inputs), dtype=np.int64)
-    return [{"steps": left} for _ in inputs]
+    return [{"steps": left, "further": np.array(0)} for _ in inputs]
 
 
 def _state(inputs: PerRank) -> PerRank:
@@ -109,6 +109,15 @@ def _nothing_saved(inputs: PerRank, outputs: PerRank) -> bool:
 
 def _all_again(inputs: PerRank, outputs: PerRank) -> bool:
     return _steps_are(BATCHES, outputs)
+
+
+def _saved_before(inputs: PerRank, outputs: PerRank) -> bool:
+    right = {"steps": np.array(BATCHES - _first(inputs)), "further": np.array(1)}
+    return all_close(outputs, [right for _ in outputs])
+
+
+def _one_left_out(inputs: PerRank, outputs: PerRank) -> bool:
+    return _steps_are(BATCHES - _first(inputs) - 1, outputs)
 
 
 def _one_twice(inputs: PerRank, outputs: PerRank) -> bool:
@@ -166,7 +175,7 @@ EXERCISE = Exercise(
     checks=(
         Check(
             id="steps",
-            title="after the interruption, the steps that were left are taken, and no other",
+            title="after the interruption the steps that were left are taken, then no other",
             why="a repeated batch counts twice and a skipped one never, and nothing says so",
             points=1,
             expected=_steps,
@@ -195,8 +204,8 @@ EXERCISE = Exercise(
     mistakes=(
         Mistake(
             "nothing saved",
-            "After the first call there was no checkpoint. Call save(path, …) on all ranks after "
-            "each step.",
+            "When the interruption came there was no checkpoint. Call save(path, …) on all ranks, "
+            "in the loop, after each step.",
             _nothing_saved,
         ),
         Mistake(
@@ -204,6 +213,19 @@ EXERCISE = Exercise(
             "All six batches were trained again after the interruption. Save how many steps are "
             "done, and begin the loop there.",
             _all_again,
+        ),
+        Mistake(
+            "saved before the step",
+            "Called again when all was done, your function took the last step once more: what that "
+            "did was not saved any more. Take the step first, and save then.",
+            _saved_before,
+        ),
+        Mistake(
+            "one batch left out",
+            "After the interruption one batch was never trained. If the checkpoint says how many "
+            "steps are done, that number is the index of the next batch.",
+            _one_left_out,
+            question="Three steps are done. Which index has the next batch?",
         ),
         Mistake(
             "one batch twice",

@@ -113,6 +113,12 @@ def _halved(inputs: PerRank, outputs: PerRank) -> bool:
     return all_close(outputs, wanted)
 
 
+def _summed(inputs: PerRank, outputs: PerRank) -> bool:
+    size = inputs[0]["data/first"].size
+    wanted = [_named("first", [g * size for g in mine]) for mine in _step(inputs, "first")]
+    return all_close(outputs, wanted, tolerance=1e-4)
+
+
 def _last_one_only(inputs: PerRank, outputs: PerRank) -> bool:
     second = _step(inputs, "both")
     return any(
@@ -195,6 +201,12 @@ EXERCISE = Exercise(
             "The gradients of both ranks were added up, or averaged. These ranks are not replicas: "
             "they hold different layers, whose gradients have nothing to do with each other.",
             _mixed,
+        ),
+        Mistake(
+            "sum instead of mean",
+            "These are the gradients of the summed squared error. mse_loss takes the mean over all "
+            "elements if you leave `reduction` out.",
+            _summed,
         ),
         Mistake(
             "halved",

@@ -106,6 +106,19 @@ def _step_repeated(inputs: PerRank, outputs: PerRank) -> bool:
     return all_close(outputs, _everywhere(inputs, _trained(inputs, batches)))
 
 
+def _step_skipped(inputs: PerRank, outputs: PerRank) -> bool:
+    # Each start takes the number of steps done for the last one: 0 1 2 | 4 | 6 7.
+    _, second, third = STARTS
+    batches = [*range(second), *range(second + 1, third + 1), *range(third + 2, STEPS)]
+    return all_close(outputs, _everywhere(inputs, _trained(inputs, batches)))
+
+
+def _half_a_file(inputs: PerRank, outputs: PerRank) -> bool:
+    return _from_zero(inputs, outputs) and all_close(
+        outputs, [{"half": np.array(1)} for _ in inputs]
+    )
+
+
 def _all_write(inputs: PerRank, outputs: PerRank) -> bool:
     return all_close(outputs, [{"writes": np.array(1)} for _ in inputs])
 
@@ -158,6 +171,13 @@ EXERCISE = Exercise(
     ),
     mistakes=(
         Mistake(
+            "half a file passed over",
+            "The last start found half a file and did all the work again. Never let it come to "
+            "that: save under another name, then put the whole file in place with os.replace.",
+            _half_a_file,
+            question="What is left of the last good checkpoint while you write the next one?",
+        ),
+        Mistake(
             "begins again at step 0",
             "The weights are right, but every start did all the work again. Does rank 0 save after "
             "each step, and does a start look for the file before its first step?",
@@ -182,6 +202,13 @@ EXERCISE = Exercise(
             "0) is that of the steps done: i + 1.",
             _step_repeated,
             question="After step 0, how many steps are done?",
+        ),
+        Mistake(
+            "one step left out",
+            "One batch had no step after each restart. If the file says how many steps are done, "
+            "that number is the index of the next batch.",
+            _step_skipped,
+            question="Three steps are done. Which index has the next batch?",
         ),
         Mistake(
             "model forgotten",

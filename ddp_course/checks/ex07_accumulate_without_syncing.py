@@ -109,6 +109,15 @@ def _first_only(everybody: list[Gradients], rank: int) -> Tensors:
     return _times(_sum([first, *everybody[rank][1:]]), 1 / count)
 
 
+def _all_but_the_last(everybody: list[Gradients], rank: int) -> Tensors:
+    averaged = _mean([_sum(gradients[:-1]) for gradients in everybody])
+    return _times(_sum([averaged, everybody[rank][-1]]), 1 / len(everybody[rank]))
+
+
+def _summed(everybody: list[Gradients], rank: int) -> Tensors:
+    return _times(_right(everybody, rank), 2 * SAMPLES)  # outputs of each sample
+
+
 def _not_divided(everybody: list[Gradients], rank: int) -> Tensors:
     return _times(_right(everybody, rank), len(everybody[rank]))
 
@@ -218,7 +227,7 @@ EXERCISE = Exercise(
         Mistake(
             "never synchronised",
             "Every rank has the gradient of its own data only: all micro-batches were inside "
-            "no_sync. Leave the last one outside.",
+            "no_sync, or went past DDP by model.module. Leave the last one outside.",
             _never,
         ),
         Mistake(
@@ -226,6 +235,20 @@ EXERCISE = Exercise(
             "The first micro-batch was averaged, what came after was not. DDP averages what is in "
             ".grad at that moment: synchronise on the last one.",
             _looks_like(_first_only),
+        ),
+        Mistake(
+            "the last one left out of the average",
+            "All micro-batches were averaged but the last, which only this rank has seen: it was "
+            "inside no_sync, and it is the one that belongs outside.",
+            _looks_like(_all_but_the_last),
+            question="Which micro-batch must be outside no_sync, so that what all have added up is "
+            "averaged?",
+        ),
+        Mistake(
+            "sum instead of mean",
+            "These are the gradients of the summed squared error. mse_loss takes the mean over a "
+            "micro-batch if you leave `reduction` out.",
+            _looks_like(_summed),
         ),
         Mistake(
             "not divided by the number of micro-batches",

@@ -149,6 +149,14 @@ ERRORS = {
     "SIGSEGV": "It crashed in compiled code, not in Python.",
     "exit code": "Leave your function by `return`: os._exit ends the whole rank.",
     "SystemExit": "Leave your function by `return`: exit ends the whole rank.",
+    "invalid output tensor list": "A gather wants a list with one tensor for each rank: "
+    "dist.get_world_size() of them. A number that is written there is right for one job only.",
+    "invalid tensor size": "The tensors that you gave a collective do not fit each other. Compare "
+    "their shapes: all_gather wants one of the same shape from each rank.",
+    "module 'torch.distributed' has no attribute": "torch.distributed has nothing of that name. "
+    "Look at the API line of the exercise: all_reduce, for instance, has an underscore.",
+    "cannot be converted to Scalar": ".item(), float() and int() take a tensor of one element. "
+    "Hand on the tensor itself.",
     "is not defined": "A name is used that nothing defines: a letter that differs, or an import "
     "that is missing?",
     "Connection closed by peer": "Another rank went away while this one waited for it. Is there "

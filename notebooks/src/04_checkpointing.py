@@ -475,8 +475,8 @@ explore("time_saves", parts("save_ms", "async_save_ms"), ranks=2, width=[1024, 2
 #
 # **Exercise 04.** Make a training resumable in
 # [exercises/ex04_resume_exactly.py](../exercises/ex04_resume_exactly.py), about nine lines. The check
-# trains some batches on three ranks, throws model, optimizer and random state away, calls your
-# function again with fresh ones, and compares with one process that never stopped.
+# kills one of three ranks between two steps, calls your function again in fresh processes, with a
+# fresh model, optimizer and random state, and compares with one process that never stopped.
 
 # %%
 check("ex04")

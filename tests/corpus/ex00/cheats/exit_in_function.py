@@ -1,5 +1,5 @@
 # status: error
-# says: left without an answer
+# says: it ended with exit code 0
 import os
 
 

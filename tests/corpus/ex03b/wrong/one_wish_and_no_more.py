@@ -1,6 +1,6 @@
 # status: fail
-# mistake: rank 0 decides
+# mistake: one wish and no more
 # fills: the stub
 flag = torch.tensor(float(wish), device=device)
-dist.broadcast(flag, src=0)
-return bool(flag)
+dist.all_reduce(flag)
+return flag.item() == 1
