@@ -154,7 +154,8 @@ class Box:
                 time.sleep(0.01)
             for one in gathered.observations:
                 ended = self._codes.get(str(one.rank)) if isinstance(self._codes, dict) else None
-                one.followed = one.state == "gone" and ended == -signal.SIGTERM
+                if one.state == "gone" and type(ended) is int:  # for the reader only
+                    one.followed, one.error = ended == -signal.SIGTERM, judge._ending(ended)
         return gathered
 
     @property
