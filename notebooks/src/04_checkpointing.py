@@ -468,7 +468,7 @@ saves.values("done_ms"), saves.values("steps_meanwhile"), saves.values("gap")
 # The slider saves a smaller and a larger model: how long does training stand still for each way?
 
 # %%
-explore("time_saves", parts("save_ms", "async_save_ms"), ranks=2, width=[1024, 256, 2048])
+explore("time_saves", parts("save_ms", "async_save_ms"), ranks=2, width=[1024, 256, 1536])
 
 # %% [markdown]
 # ## Can you write it?
