@@ -133,7 +133,7 @@ def no_room(folder: Path, error: OSError) -> CannotRun:
     """The error for a run folder that cannot be written."""
     return CannotRun(
         f"The run cannot be recorded in {folder}: {error.strerror or error}.",
-        cause="the disk is full, or the folder is not yours to write",
+        cause="the disk is full, the folder is not yours to write, or somebody has removed it",
         action="make room there, or set DDP_COURSE_RUNS to a folder with room",
     )
 

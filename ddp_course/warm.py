@@ -10,12 +10,13 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -89,10 +90,9 @@ class Host:
         self._said.close()
 
     def last_words(self) -> str:
-        """The last line that the host or its guard printed: an error, or nothing."""
+        """What the host or its guard printed last, in one line: an error, or nothing."""
         self._said.seek(0)
-        lines = self._said.read().decode(errors="replace").split("\n")
-        return next((line for line in reversed(lines) if line.strip()), "")
+        return telling(self._said.read().decode(errors="replace").split("\n"))
 
 
 _lock = threading.Lock()
@@ -147,6 +147,13 @@ def close() -> None:
 
 
 atexit.register(close)
+
+
+def telling(lines: Sequence[str]) -> str:
+    """The line that says why a process ended: its last exception, why it crashed, or the last."""
+    raised = [line for line in lines if re.match(r"[\w.]+(Error|Exception|Interrupt)\b", line)]
+    crashed = [line for line in lines if re.match(r" *what\(\): |Fatal Python error", line)]
+    return (raised[-1:] or crashed[:1] or [one for one in lines if one.strip()][-1:] or [""])[0]
 
 
 def signature(env: Mapping[str, str]) -> tuple[Any, ...]:

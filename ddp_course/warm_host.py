@@ -330,7 +330,8 @@ def _stream(descriptor: int, name: str, like: Any) -> Any:
 
 def _fresh_modules(cwd: str, script: str) -> None:
     """Nothing of ours is remembered from the host; the script's folder comes first on sys.path."""
-    sys.path.insert(0, os.path.dirname(os.path.join(cwd, script)))
+    if not sys.flags.safe_path:
+        sys.path.insert(0, os.path.dirname(os.path.join(cwd, script)))
     ours = "guard", "scribe", "ddp_course"
     for name in [name for name in sys.modules if name.split(".")[0] in ours]:
         del sys.modules[name]
@@ -345,11 +346,17 @@ def _fresh_state() -> None:
     torch.default_generator.seed()
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed(None)
-    threads = int(os.environ.get("OMP_NUM_THREADS", "1"))
+    threads = _threads(os.environ.get("OMP_NUM_THREADS", "1"))
     if threads != torch.get_num_threads():
         torch.set_num_threads(threads)
     dist.set_debug_level_from_env()  # type: ignore[attr-defined]
     gc.unfreeze()
+
+
+def _threads(said: str) -> int:
+    """What OpenMP makes of OMP_NUM_THREADS: "4,2" is 4, and nonsense is one for each core."""
+    first = said.split(",")[0].strip()
+    return int(first) if first.isdecimal() and int(first) else len(os.sched_getaffinity(0))
 
 
 def _leave(work: Callable[..., object], *arguments: Any) -> NoReturn:
@@ -434,6 +441,8 @@ def _reaped() -> set[int]:
 
 if __name__ == "__main__":
     # Beside this file: the host imports nothing under the name of ddp_course.
+    if sys.flags.safe_path:
+        sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
     import guard  # type: ignore[import-not-found,unused-ignore]
     import scribe  # type: ignore[import-not-found,unused-ignore]
 

@@ -19,7 +19,7 @@ import pytest
 from launching import caller, family, listening_ports, lives, script, until
 
 import ddp_course
-from ddp_course import launch, launcher, warm
+from ddp_course import launch, launcher, warm, warm_host
 from ddp_course.runs import Run
 
 LONG_S = 240
@@ -258,8 +258,8 @@ PORTRAIT = """
 @pytest.mark.parametrize(
     "env",
     [
-        {"TZ": "Asia/Tokyo", "TORCH_DISTRIBUTED_DEBUG": "INFO", "OMP_NUM_THREADS": "1"},
-        {"PYTORCH_JIT": "0", "LC_ALL": "C", "PYTHONUTF8": "0"},
+        {"TZ": "Asia/Tokyo", "TORCH_DISTRIBUTED_DEBUG": "INFO", "OMP_NUM_THREADS": "1,2"},
+        {"PYTORCH_JIT": "0", "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONSAFEPATH": "1"},
     ],
     ids=["each rank", "at import"],
 )
@@ -285,6 +285,14 @@ def test_a_warm_rank_s_portrait_is_that_of_a_fresh_process(
     for field in fresh:
         assert warm_rank[field] == fresh[field], field
     assert fresh["torch"]["devices"] == [False, False, False]
+
+
+@pytest.mark.parametrize(
+    ("said", "threads"),
+    [("3", 3), (" 3 , 2", 3), ("", 0), ("0", 0), ("-1", 0), ("abc", 0), ("²", 0)],
+)
+def test_any_number_of_threads_is_taken_as_openmp_takes_it(said: str, threads: int) -> None:
+    assert warm_host._threads(said) == (threads or len(os.sched_getaffinity(0)))
 
 
 def test_what_is_read_at_import_takes_effect(tmp_path: Path, no_host: None) -> None:
@@ -574,6 +582,22 @@ def test_torch_that_cannot_be_imported_is_said(
     assert run.ended == "failed"
     assert run.failure is not None
     assert "doctor" in run.failure.what
+
+
+@pytest.mark.parametrize(
+    ("printed", "told"),
+    [
+        ('Traceback\n  File "x", line 1\nImportError: no libtorch\n', "ImportError: no libtorch"),
+        ("what(): x\n  what():  std::bad_alloc\nFatal Python error: Aborted\n\n  File 1\n",
+         "what(): x"),
+        ("Fatal Python error: Segmentation fault\n\nCurrent thread 0x1:\n  File 1\n",
+         "Fatal Python error: Segmentation fault"),
+        ("Killed\n\n", "Killed"),
+        ("", ""),
+    ],
+)  # fmt: skip
+def test_a_host_that_ends_is_quoted_with_its_reason(printed: str, told: str) -> None:
+    assert warm.telling(printed.split("\n")) == told
 
 
 def test_a_stop_is_obeyed_while_the_host_still_imports(tmp_path: Path, no_host: None) -> None:
