@@ -180,6 +180,10 @@ class Prediction:
         return f'<div class="ddpc-quiet">{sign}{escape(self._status)}</div>'
 
 
+# What was chosen stays readable when it is locked, in the dark theme too.
+_CSS = ".ddpc-predict .jupyter-button.mod-primary:disabled { opacity: .85; }"
+
+
 class _Live:
     """The widgets of a prediction."""
 
@@ -193,9 +197,10 @@ class _Live:
             self._inputs = [self._choice(choice) for choice in prediction.choices]
         else:
             self._inputs = self._number_field()
-        style = w.HTML(f"<style>{CSS}</style>", layout=w.Layout(display="none"))
+        style = w.HTML(f"<style>{CSS}{_CSS}</style>", layout=w.Layout(display="none"))
         answers = w.HBox(self._inputs, layout=w.Layout(flex_flow="row wrap"))
         self.box = w.VBox([style, self._head, answers, self._status])
+        self.box.add_class("ddpc-predict")
         self.update()
 
     def _choice(self, choice: Any) -> Any:
