@@ -191,18 +191,20 @@ run.values("resumed_at"), float(gap)
 
 # %%
 guess = predict(
-    "A checkpoint after every eighth step, and a kill after step 9. Where does the second start begin?",
-    choices=["step 0", "step 8", "step 9"],
+    "A checkpoint after every eighth step, and a kill soon after step 9. Where does it go on?",
+    choices=["at step 0", "at the last checkpoint", "at the step of the kill"],
 )
 
 # %%
 rare = launch(
-    "survive_kill", ranks=2, restarts=1, save_every=8, pause_ms=50.0, wait=False
+    "survive_kill", ranks=2, restarts=1, save_every=8, pause_ms=80.0, wait=False
 ).wait_for_step(9)
 rare.kill(1)
+again = rare.values("resumed_at")[-1]  # 8, or 16 if this machine was slow to kill
 
 # %%
-guess.reveal(f"step {rare.values('resumed_at')[-1]}", note=attempts(rare).message)
+found = "the last checkpoint" if again and again % 8 == 0 else "the step of the kill"
+guess.reveal(f"at {found}" if again else "at step 0", note=attempts(rare).message)
 
 # %%
 attempts(rare)
