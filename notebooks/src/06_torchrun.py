@@ -152,7 +152,7 @@ guess = predict(
 )
 
 # %%
-run = launch("survive_kill", ranks=2, restarts=1, pause_ms=40.0, wait=False).wait_for_step(7)
+run = launch("survive_kill", ranks=2, restarts=1, pause_ms=80.0, wait=False).wait_for_step(7)
 run.kill(1)
 killed = attempts(run)
 
