@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -85,7 +86,7 @@ def desks(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, str]]]:
     """What was judged, in order; no sandbox is started."""
     Desk.judged = []
     monkeypatch.setattr(box, "Desk", Desk)
-    monkeypatch.setattr(box, "probe", lambda image: "")
+    monkeypatch.setattr(box, "probe", lambda image, held=None: "")
     monkeypatch.setattr(sandbox, "version", lambda: "bubblewrap 0")
     yield Desk.judged
 
@@ -133,6 +134,30 @@ def test_what_is_graded_is_not_graded_again_until_it_changes(
     desks.clear()
     monkeypatch.setattr(batch, "__version__", "99.0")
     assert grade(tmp_path / "in", students, out, SOME).graded == 4, "another version judges anew"
+
+
+def test_a_job_is_tried_in_a_sandbox_before_the_first_is_judged_and_only_then(
+    tmp_path: Path, desks: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    probes, problem = [], "no loopback"
+    monkeypatch.setattr(box, "probe", lambda image, held: probes.append(image) or problem)
+    folder, out = tmp_path / "in", tmp_path / "out"
+    students = a_class(folder, ada=None, bob=None)
+    folder.mkdir()
+    grade(folder, students, out, SOME)
+    assert not probes, "there was nothing to judge"
+    a_class(folder, ada="pass", eve="fail")
+    students.append(roster.Student(id="eve"))
+    with pytest.raises(sandbox.NoSandbox, match="no loopback"):
+        grade(folder, students, out, SOME)
+    assert not desks
+    probes.clear()
+    problem = ""
+    more = replace(SOME, jobs=3)
+    grade(folder, students, out, more)
+    assert sorted(desks) == [("fail", "ex00"), ("pass", "ex00")]
+    assert grade(folder, students, out, more).graded == 0
+    assert len(probes) == 1
 
 
 def test_regrading_takes_what_is_asked_for(tmp_path: Path, desks: list[Any]) -> None:

@@ -111,6 +111,16 @@ def test_the_page_is_whole_harmless_and_without_addresses(book: Book) -> None:
     assert html.count("<table>") == 4
 
 
+def test_one_long_name_does_not_push_the_columns_out_of_sight() -> None:
+    rows = tuple(
+        Row(Student(student, name), {"ex02": record(student)}, {"ex02": "pass"})
+        for student, name in (("s1", "Ada"), ("s2", "n" * 300))
+    )
+    made = Book(rows, {"ex02": 4}, {"ex02": "a title"})
+    assert max(map(len, report.text(made).splitlines())) < 100
+    assert "n" * 300 in report.page(made)
+
+
 @fuzz
 @given(st.lists(st.tuples(student_ids, any_text, any_text), min_size=1, max_size=4))
 def test_any_text_is_shown_safely(people: list[tuple[str, str, str]]) -> None:

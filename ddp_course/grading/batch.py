@@ -106,11 +106,6 @@ def grade(
     contained = UNSAFE if options.unsafe else sandbox.version()
     with _alone_in(out) as work, sandbox.image(work) as image:
         found = submissions.find(folder, students)
-        if not options.unsafe and (problem := box.probe(image)):
-            raise sandbox.NoSandbox(
-                f"A job does not run in the sandbox here: {problem}",
-                action="run `python -m ddp_course doctor --grading`",
-            )
         roster.keep(out, students)
         outcome = Outcome(strangers=found.strangers)
         place = _Place(work, image, (Path(folder), out, *hidden))
@@ -147,6 +142,7 @@ class _Batch:
         self._entries, self._contained, self._place, self._say = entries, contained, place, say
         self._lock, self._stop = threading.Lock(), threading.Event()
         self._desks: set[box.Desk] = set()
+        self._probing, self._probed = threading.Lock(), False
         self._problem: BaseException | None = None
         self._count = self._done = self._worked = 0
         self._worked_s = 0.0
@@ -259,16 +255,38 @@ class _Batch:
                 replace(exercise, ranks=exercise.graded_ranks), folder / file
             )
             return
-        with box.Desk(
-            self._place.image, folder, limits=self._options.limits, hidden=self._place.secrets
-        ) as desk:
+        with (
+            box.Desk(
+                self._place.image, folder, limits=self._options.limits, hidden=self._place.secrets
+            ) as desk,
+            self._held(desk),
+        ):
+            yield lambda exercise, file: self._contained_verdict(desk, exercise, file)
+
+    @contextlib.contextmanager
+    def _held(self, desk: box.Desk) -> Iterator[None]:
+        """Known to who ends the batch."""
+        with self._lock:
+            self._desks.add(desk)
+        try:
+            if self._stop.is_set():
+                raise box.Abandoned
+            yield
+        finally:
             with self._lock:
-                self._desks.add(desk)
-            try:
-                yield lambda exercise, file: desk.judge(exercise, file, ranks=exercise.graded_ranks)
-            finally:
-                with self._lock:
-                    self._desks.discard(desk)
+                self._desks.discard(desk)
+
+    def _contained_verdict(self, desk: box.Desk, exercise: Exercise, file: str) -> Verdict:
+        """The verdict from a sandbox, which has shown before the first that a job runs in it."""
+        with self._probing:
+            if not self._probed:
+                if problem := box.probe(self._place.image, held=self._held):
+                    raise sandbox.NoSandbox(
+                        f"A job does not run in the sandbox here: {problem}",
+                        action="run `python -m ddp_course doctor --grading`",
+                    )
+                self._probed = True
+        return desk.judge(exercise, file, ranks=exercise.graded_ranks)
 
     def _known(
         self, student: Student, exercise: Exercise, earlier: list[Record], sha256: str

@@ -21,7 +21,8 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -388,12 +389,15 @@ def verdict_of(exercise: Exercise, status: str, message: str) -> Verdict:
     )
 
 
-def probe(image: Path) -> str:
-    """Why a real job of two ranks does not work in a sandbox here, or ""."""
+def probe(
+    image: Path, *, held: Callable[[Desk], AbstractContextManager[object]] = nullcontext
+) -> str:
+    """Why a real job of two ranks does not work in a sandbox here, or "". `held` is around it, for
+    who may have to abandon it."""
     with tempfile.TemporaryDirectory(prefix="ddp-probe-", dir=image.parent) as name:
         exercise = EXERCISES["ex00"]
         (Path(name) / "probe.py").write_text(PROBE)
-        with Desk(image, Path(name)) as desk:
+        with Desk(image, Path(name)) as desk, held(desk):
             verdict = desk.judge(exercise, "probe.py", ranks=2)
     return "" if verdict.passed else next(one.message for one in verdict.results if one.message)
 

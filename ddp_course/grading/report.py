@@ -39,6 +39,7 @@ OPEN = ("infra", "refused")  # no score may be given for these
 UNSCORED = (*OPEN, "missing")
 ROUNDING = "Scores are rounded to two decimals, halves up, for each exercise; totals add them."
 _SHOWN = 10  # common mistakes in the text
+_WIDEST = 40  # characters of a cell in the table for a terminal
 _ADDRESS = re.compile(r"(?<![\w.+%'-])([\w.+%'-]++)@[\w-]++(?:\.[\w-]++)+")
 _TURNS = dict.fromkeys([*range(0x202A, 0x202F), *range(0x2066, 0x206A)])  # bidi overrides
 
@@ -143,14 +144,14 @@ def summary(out: Path | str, students: Sequence[Student] | None = None) -> str:
 def text(book: Book) -> str:
     """For a terminal: who, what, common mistakes, and what needs a hand."""
     head = ["student", "name", "score", *book.points]
-    rows = [[plain(cell) for cell in _line(book, row)] for row in book.rows]
+    rows = [[_short(plain(cell)) for cell in _line(book, row)] for row in book.rows]
     parts = [_headline(book), ""]
     if rows:
         parts += [_table(head, rows), _key(book), ""]
     late: dict[tuple[str, str], list[str]] = {}
     for row in book.rows:
         for one in row.records.values():
-            if one.note:
+            if one.note and row.states[one.exercise] != "missing":
                 late.setdefault((row.student.id, one.note), []).append(one.exercise)
     if late:
         parts += ["Late or repeated:"]
@@ -207,6 +208,11 @@ def plain(text: str) -> str:
         for letter in text.translate(_TURNS)
     )
     return _ADDRESS.sub(r"\1@…", " ".join(kept.split()))
+
+
+def _short(text: str) -> str:
+    """One long name must not push the columns of a class out of sight."""
+    return text if len(text) <= _WIDEST else text[: _WIDEST - 1] + "…"
 
 
 def _state(book: results.Gradebook, student: Student, name: str, mine: Record | None) -> str:
