@@ -77,7 +77,9 @@ def _entered_without(e: Evidence, rank: int) -> dict[int, Entry]:
     if rank in e.ledgers:
         for row in e.rows:
             entered = {r: n for r, n in row.entries.items() if n is not None and r != rank}
-            if entered and rank in row.entries and row.entries[rank] is None:
+            mine = row.entries.get(rank)
+            apart = mine is None or mine.op != next(iter(entered.values()), mine).op
+            if entered and rank in row.entries and apart:
                 return entered
         return {}
     last = {r: mine.entries[-1] for r, mine in e.ledgers.items() if mine.entries}
@@ -156,13 +158,21 @@ def left_in_the_middle(e: Evidence, rank: int) -> bool:
 @lru_cache(maxsize=8)
 def _exits_inside(source: str) -> bool:
     """Whether a script calls exit() in a loop, or under a condition on the rank."""
+    leave = {"exit", "quit", "sys.exit", "os._exit"}
+    leave |= {
+        node.name
+        for node in ast.walk(_parsed(source))
+        if isinstance(node, ast.FunctionDef) and leave & _calls(node) and node.name != "main"
+    }
     for outer in ast.walk(_parsed(source)):
         ranked = isinstance(outer, ast.If) and _RANKED.search(ast.unparse(outer.test))
-        if ranked or isinstance(outer, ast.For | ast.While):
-            calls = [ast.unparse(n.func) for n in ast.walk(outer) if isinstance(n, ast.Call)]
-            if {"exit", "quit", "sys.exit", "os._exit"} & set(calls):
-                return True
+        if (ranked or isinstance(outer, ast.For | ast.While)) and leave & _calls(outer):
+            return True
     return False
+
+
+def _calls(tree: ast.AST) -> set[str]:
+    return {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
 
 
 def gave_up(mine: Ledger) -> bool:
@@ -203,6 +213,14 @@ def in_loader(e: Evidence, rank: int) -> bool:
     return any(
         file.endswith("torch/utils/data/dataloader.py") and "get_data" in function
         for file, _, function in failures.stack_of(e.lines, rank)
+    )
+
+
+def in_spawn(e: Evidence, rank: int) -> bool:
+    """Whether a rank waits for processes of torch.multiprocessing.spawn."""
+    mine = e.ledgers.get(rank)
+    return mine is not None and any(
+        f.file.endswith("torch/multiprocessing/spawn.py") for f in mine.stack
     )
 
 
@@ -267,6 +285,8 @@ def blocked_in(e: Evidence, rank: int) -> str:
     if inner.function == "_shutdown" and Path(inner.file).name == "threading.py":
         return "a thread of its own that has not ended"
     if not _is_learners(inner.file, e):
+        if any("/multiprocessing/" in f.file for f in mine.stack[-6:]):
+            return "another process that it started"
         return _WAITS.get(Path(inner.file).name, "")
     waits = re.search(r"\.(acquire|wait|join|get|recv|read|readline)\(|\binput\(", inner.code or "")
     return "something that did not come" if waits else ""
@@ -298,7 +318,7 @@ def habit_broken(mine: Ledger, lacked: Entry) -> bool:
             since = []
         else:
             since.append(entry)
-    return len(before) > 1 and all(before[:-1]) and not before[-1]
+    return len(before) > 2 and all(before[:-1]) and not before[-1]
 
 
 def has_seen(mine: Ledger, entry: Entry) -> bool:
@@ -360,6 +380,16 @@ def in_same_loop(e: Evidence, mine: Ledger, theirs: Ledger) -> bool:
         return bool(here and there) and once and not any(_loop_around(e, *at) for at in here)
     file, first, last = around
     return any(f == file and first <= line <= last for f, line in here)
+
+
+def loop_over(e: Evidence, entry: Entry) -> str:
+    """What the innermost loop around a call goes over: "model.parameters()", or ""."""
+    around = None if entry.line is None else _loop_around(e, entry.line.file, entry.line.line)
+    if around is None:
+        return ""
+    tree = ast.walk(_parsed(_readable(around[0], e)))
+    loops = [n for n in tree if isinstance(n, ast.For) and n.lineno == around[1]]
+    return ast.unparse(loops[0].iter) if loops else ""
 
 
 def _loop_around(e: Evidence, file: str, line: int) -> tuple[str, int, int] | None:

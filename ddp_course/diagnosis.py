@@ -31,6 +31,7 @@ from ddp_course.clues import (
     in_function,
     in_loader,
     in_seconds,
+    in_spawn,
     is_importing,
     last_step,
     named,
@@ -39,6 +40,7 @@ from ddp_course.clues import (
     shortened,
     standing,
     standing_at,
+    threshold,
     told_t,
     waited_s,
     waiting_for,
@@ -48,7 +50,7 @@ from ddp_course.failures import Observed
 from ddp_course.findings import Diagnosis, Evidence
 from ddp_course.ledger import pairs
 from ddp_course.runs import Failure, Run, counted, exit_text
-from ddp_course.standstill import crossed_pairs, inside_join, left_early, standstill
+from ddp_course.standstill import GROUPS, crossed_pairs, inside_join, left_early, standstill
 
 __all__ = ["Diagnosis", "Evidence", "diagnose", "evidence_of", "explain", "failure_of"]
 
@@ -116,8 +118,8 @@ def explain(e: Evidence) -> Diagnosis:
     if e.ended == "stopped":  # whatever came after that is no failure
         return Diagnosis("stopped", e.told or "stopped by you")
     rules = (
-        _launcher_told, _killed_by_learner, inside_join, _ended_by_itself, _halted, crossed_pairs,
-        standstill, left_early, _at_start, _progressing, _at_work, _by_message,
+        _launcher_told, _killed_by_learner, inside_join, _ended_by_itself, _halted, _started_again,
+        crossed_pairs, standstill, left_early, _at_start, _progressing, _at_work, _by_message,
     )  # fmt: skip
     found = next(filter(None, (rule(e) for rule in rules)), None) or _unknown(e)
     found = _with_printed(found, e)
@@ -378,6 +380,31 @@ _START_KINDS = frozenset({
 _STORE = re.compile(r"wait timeout after (?P<ms>\d+)ms, keys: \S*?/(?P<rank>\d+)\s*$", re.MULTILINE)
 
 
+def _started_again(e: Evidence) -> Diagnosis | None:
+    """The process group was destroyed and made anew, and met the addresses of the old one."""
+    again = [
+        rank
+        for rank, mine in e.ledgers.items()
+        if mine.entries and in_function(mine, ("init_process_group",))
+    ]
+    alone = e.ended != "failed" and len(again) < len(e.ledgers)
+    if not again or alone or (e.ended == "running" and waited_s(e, again) < threshold(e)):
+        return None
+    return Diagnosis(
+        "rank-never-started",
+        f"{named(again)} made the process group a second time{standing_at(e, again[0])}, and the "
+        "ranks did not find each other: torchrun's store outlives the group, and the addresses of "
+        f"the first one were still in it{_limit(e)}",
+        "make the process group once, and further groups by new_group; if it must be made anew, "
+        "give each one a meeting place of its own: init_method='file:///tmp/NAME-2', with rank= "
+        "and world_size=",
+        "10 Can it hang before the first collective?",
+        None,
+        "init_process_group",
+        evidence=standing(e),
+    )
+
+
 def _at_start(e: Evidence) -> Diagnosis | None:
     """The ranks did not find each other in init_process_group."""
     failed = [rank for rank, code in e.codes.items() if code not in (0, -signal.SIGTERM)]
@@ -416,6 +443,20 @@ def _at_start(e: Evidence) -> Diagnosis | None:
 
 
 def _not_in_store(e: Evidence, absent: int, waited: float, failed: list[int]) -> Diagnosis:
+    making = [r for r, one in e.ledgers.items() if in_function(one, ("new_group",))]
+    if making:
+        others = sorted(set(e.ledgers) - set(making))
+        return Diagnosis(
+            "different-groups",
+            f"{named(making)} waited {in_seconds(waited)} in new_group"
+            f"{standing_at(e, making[0])}, and not all its members came to make that group"
+            f"{elsewhere(e, others)}",
+            GROUPS,
+            "10 Must all ranks bring the same?",
+            making[0] if len(making) == 1 else None,
+            "new_group",
+            evidence=standing(e),
+        )
     waiting = [rank for rank in failed if rank != absent]
     mine = e.ledgers.get(absent)
     if mine is not None and not mine.entries and in_function(mine, ("init_process_group",)):
@@ -501,7 +542,10 @@ def _at_work(e: Evidence) -> Diagnosis | None:
         return Diagnosis(
             "stuck",
             f"{named(blocked)} waited for {blocked[rank]}{standing_at(e, rank)}{_limit(e)}",
-            "look at that line: nothing that it waits for came"
+            "what mp.spawn starts is no rank of this launch, and nothing is known of it: leave "
+            "mp.spawn out, and start the worker itself by `run SCRIPT --ranks N`"
+            if in_spawn(e, rank)
+            else "look at that line: nothing that it waits for came"
             if standing_at(e, rank)
             else "Thread(…, daemon=True) ends with the script; a thread that is needed must be "
             "told to end",
@@ -751,6 +795,11 @@ def _with_printed(found: Diagnosis, e: Evidence) -> Diagnosis:
     """An exception that the rank at fault has printed and outlived may be why."""
     if found.rank is None or found.kind not in _OUTLIVED:
         return found
+    mine = e.ledgers.get(found.rank)
+    error = mine.handling if mine is not None and found.kind == "never-arrived" else None
+    if error is not None and not failures.is_about_others(error.text):
+        text = shortened(f"{error.type}: {error.text}", 200)
+        return replace(found, sentence=f"{found.sentence}, where it handles {text}")
     said, thread = failures.printed_exception(e.lines, found.rank)
     if not said or said in found.sentence:
         return found

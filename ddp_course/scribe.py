@@ -567,6 +567,7 @@ _PARTS = {  # a function of torch that issued a collective, at any depth -> what
     "_find_common_rank": "whose buffers count, for Join",
     "_sync_module_buffers": "buffers before forward",
     "_check_global_requires_backward_grad_sync": "whether gradients are averaged, for Join",
+    "_notify_procs_to_terminate": "that inputs are exhausted, for Join",
     "notify_join_context": "who still has inputs, for Join",
     "_get_num_nonjoined_procs": "how many ranks have inputs left, for Join",
     "all_gather_object": "inside all_gather_object",

@@ -35,6 +35,7 @@ from ddp_course.clues import (
     is_past,
     is_slow,
     left_in_the_middle,
+    loop_over,
     named,
     other_call,
     own_frame,
@@ -63,9 +64,9 @@ _EVEN = (
     "together when to stop; who skips a batch, or sums over another number of them, makes fewer "
     "steps, too"
 )
-_GROUPS = (
+GROUPS = (
     "every rank must call new_group for every group, its own or not, with the same ranks and in "
-    "the same order"
+    "the same order; torch numbers them by counting the calls"
 )
 _SAME_ROOT = (
     "all ranks are in the call: it must have the same src or dst, the same group and the same "
@@ -205,7 +206,7 @@ def _other_groups(e: Evidence, row: Row, entered: Mapping[int, Entry]) -> Diagno
                 "different-groups",
                 f"the ranks mean different things by process group {name[:12]}: {told}; in it "
                 f"they did not find each other{_in_group(e, name)}",
-                _GROUPS,
+                GROUPS,
                 "10 Must all ranks bring the same?",
                 evidence=standing(e),
             )
@@ -224,7 +225,8 @@ def inside_join(e: Evidence) -> Diagnosis | None:
     for row in e.rows:
         here = {rank: entry for rank, entry in row.entries.items() if entry is not None}
         joins = [r for r, n in here.items() if n.part is not None and n.part.endswith("for Join")]
-        own = [rank for rank, n in here.items() if n.part is None and n.line is not None]
+        own = [rank for rank, n in here.items() if n.part is None and n.line is not None
+               and ".join(" not in n.line.code]  # fmt: skip
         if joins and own:
             mine, theirs = here[own[0]], here[joins[0]]
             return Diagnosis(
@@ -434,7 +436,7 @@ def _missing(e: Evidence, entered: dict[int, Entry], lacking: list[int]) -> Diag
         return Diagnosis(
             "never-arrived",
             f"{never}{elsewhere(e, lacking)}",
-            _GROUPS,
+            GROUPS,
             "10 What does a rank know that waits?",
             **common,
         )
@@ -493,7 +495,7 @@ def _has_its_own(e: Evidence, rank: int, entry: Entry) -> bool:
 def _cut_off(e: Evidence, entered: Mapping[int, Entry]) -> bool:
     """Whether those who waited were not out of time but out of a connection."""
     said = [failures.last_words(e.lines, rank) for rank in entered]
-    return any("Connection closed by peer" in words for words in said) and not any(
+    return any(re.search("Connection (closed|reset) by peer", words) for words in said) and not any(
         "Timed out waiting" in words for words in said
     )
 
@@ -515,8 +517,8 @@ def _different(e: Evidence, entered: dict[int, Entry]) -> Diagnosis | None:
     }  # fmt: skip
     for few, many in ((odd, most), (most, odd)):  # with two ranks either may be the odd one
         mine, theirs = entered[few[0]], entered[many[0]]
-        if (alone := rank_guard(e, {r: entered[r] for r in few})) and not rank_guard(
-            e, {r: entered[r] for r in many}
+        if (alone := rank_guard(e, {r: entered[r] for r in few})) and not (
+            rank_guard(e, {r: entered[r] for r in many}) or branches(e, mine, theirs)
         ):
             both_s = waited_s(e, entered)
             waited = f"; they waited {in_seconds(both_s)}" if both_s >= 0.05 else ""
@@ -528,24 +530,32 @@ def _different(e: Evidence, entered: dict[int, Entry]) -> Diagnosis | None:
                 _lesson_for_alone(mine),
                 **{**common, "rank": few[0], "collective": call_name(mine)},
             )
+    broken = [r for r in (odd[0], most[0]) if _left_out(e, r, b if r == odd[0] else a)]
     for rule in (_on_condition, _without_the_rest):
         for few, many in ((odd, most), (most, odd)):
             if told := rule(e, few, many, entered):
                 kind, sentence, remedy = told
-                common |= {"rank": few[0], "collective": call_name(entered[few[0]])}
+                first = broken[0] if len(broken) == 1 else few[0]
+                common |= {"rank": first, "collective": call_name(entered[few[0]])}
                 lesson = "10 Must all ranks bring the same?"
                 return Diagnosis(kind, sentence, remedy, lesson, **common)
     for few, many in ((odd, most), (most, odd)):
         mine, theirs = entered[few[0]], entered[many[0]]
         steps = steps_at(e.ledgers[few[0]], theirs)
-        seen = has_seen(e.ledgers[many[0]], mine) and not _goes_on(e, theirs)
+        if (len(broken) == 1 and broken != few[:1]) or branches(e, mine, theirs):
+            continue
+        seen = not broken and has_seen(e.ledgers[many[0]], mine) and not _goes_on(e, theirs)
         if steps and steps_at(e.ledgers[many[0]], theirs) > steps and not seen:
             common |= {"rank": few[0], "collective": call_name(theirs)}
             went_on = f" and went on to {call_text(mine)}"
             waiting = {r: entered[r] for r in many}
             return _uneven(e, few, waiting, theirs, steps, went_on, common)
-    if a.op != b.op:
-        calls = f"{named(odd)} called {call_text(a)} where {named(most)} called {call_text(b)}"
+    if a.op != b.op or a.line != b.line:
+        sizes = [f" with {brought(entered, s)}" if a.op == b.op else "" for s in (odd, most)]
+        calls = (
+            f"{named(odd)} called {call_text(a)}{sizes[0]} where {named(most)} called "
+            f"{call_text(b)}{sizes[1]}"
+        )
     else:
         each = "; ".join(f"{named(side)} brought {brought(entered, side)}" for side in sides)
         calls = f"in {call_text(b)}, {each}"
@@ -556,7 +566,7 @@ def _different(e: Evidence, entered: dict[int, Entry]) -> Diagnosis | None:
         "different-collectives",
         f"the ranks came to the same place with different collectives: {calls}{outcome}",
         "bring all ranks to the same collective, in the same order"
-        if a.op != b.op
+        if a.op != b.op or a.line != b.line
         else "give it the same shape and dtype on every rank: pad, or gather the sizes first "
         "(all_gather_object takes anything)",
         "10 Must all ranks bring the same?",
@@ -612,6 +622,11 @@ def _went_on(e: Evidence, many: list[int], entered: Mapping[int, Entry]) -> str:
     return told + (f"; they waited {in_seconds(waited)}" if waited >= 0.05 else "")
 
 
+def _left_out(e: Evidence, rank: int, call: Entry) -> bool:
+    """Whether a rank stands in a call before which it has always made this one."""
+    return _waiting(e, rank) is not None and habit_broken(e.ledgers[rank], call)
+
+
 def _goes_on(e: Evidence, entry: Entry) -> bool:
     """Whether all ranks were at this call's line in the row before it."""
     before = [row for row in e.rows if (row.group, row.n) == (entry.group, entry.n - 1)]
@@ -626,7 +641,17 @@ def _uneven(
     place = ""
     if entry.line is not None:
         place = f" (`{code_of(entry.line.code)}`, {Path(entry.line.file).name}:{entry.line.line})"
-    condition = _if_apart(e, few, entered)
+    condition, over = _if_apart(e, few, entered), loop_over(e, entry)
+    if re.search(r"\b(parameters|buffers|state_dict)\(", over):
+        return Diagnosis(
+            "different-models",
+            f"{named(few)} had fewer of `{over}` than {named(entered)}: it made "
+            f"{counted_times(steps, 'round')}{went_on or ' and left'}; {named(entered)} began one "
+            f"more, and waited {in_seconds(waited_s(e, entered))} in {call_text(entry)}",
+            "build the model from the same numbers on every rank, and freeze the same layers",
+            "10 What if the ranks build different models?",
+            **common,
+        )
     done = " and was done" if len(few) == 1 else " and were done"
     return Diagnosis(
         "uneven-steps",

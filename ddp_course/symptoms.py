@@ -351,7 +351,8 @@ SYMPTOMS = (
         "wrong-address",
         "nobody answered at {host}, port {port}, where the ranks were to meet",
         "MASTER_ADDR and MASTER_PORT must be rank 0's, and rank 0 must be running and reachable; "
-        "under torchrun leave both alone",
+        "under torchrun leave both alone. A script that starts processes itself (mp.spawn) is for "
+        "plain python: under torchrun leave mp.spawn out",
         "02 How do the ranks find each other?",
     ),
     Symptom(

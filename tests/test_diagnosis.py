@@ -931,6 +931,118 @@ def test_ranks_that_have_not_started_are_not_at_work() -> None:
     assert "at work" in explain(e).sentence
 
 
+@pytest.mark.parametrize("word", ["if work:", "with work:"])
+def test_a_call_that_one_rank_has_left_out(tmp_path: Path, word: str) -> None:
+    """Always all_reduce before barrier, but not this time."""
+    text = f"for i in range(9):\n    {word}\n        dist.all_reduce(x)\n    dist.barrier()\n"
+    file = str(script(tmp_path, text, "train.py"))
+    call, wait = at(3, "dist.all_reduce(x)", file), at(4, "dist.barrier()", file)
+    before = [
+        entry(n, n, "all_reduce" if n % 2 else "barrier", call if n % 2 else wait)
+        for n in (1, 2, 3, 4)
+    ]
+    ledgers = [
+        kept(rank, 9.0, *before,
+             entry(5, 5.0, "barrier" if rank == 1 else "all_reduce", wait if rank == 1 else call),
+             stack=(wait if rank == 1 else call, INSIDE))
+        for rank in range(3)
+    ]  # fmt: skip
+    found = explain(evidence(ledgers, {}, ended="time-out", script=Path(file)))
+    assert (found.rank, found.collective) == (1, "all_reduce #5"), found.sentence
+    told = "inside `if work:`" if "if" in word else "rank 1 made 2 steps (`dist.all_reduce(x)`"
+    assert told in found.sentence
+
+
+def test_a_loop_over_parameters_is_no_loop_over_batches(tmp_path: Path) -> None:
+    text = "for p in model.parameters():\n    dist.broadcast(p.data, 0)\ndist.barrier()\n"
+    file = str(script(tmp_path, text, "train.py"))
+    one, end = at(2, "dist.broadcast(p.data, 0)", file), at(3, "dist.barrier()", file)
+    ledgers = [
+        kept(rank, 9.0, *(entry(n, n, "broadcast", one) for n in (1, 2)),
+             entry(3, 3.0, "barrier" if rank else "broadcast", end if rank else one),
+             stack=(end if rank else one, INSIDE))
+        for rank in (0, 1)
+    ]  # fmt: skip
+    found = explain(evidence(ledgers, {}, ended="time-out", script=Path(file)))
+    assert (found.kind, found.rank) == ("different-models", 1), str(found)
+    assert "rank 1 had fewer of `model.parameters()` than rank 0" in found.sentence
+
+
+def test_two_branches_with_the_same_call_of_another_size(tmp_path: Path) -> None:
+    """Two models, whose backwards come in another order."""
+    text = "if r == 1:\n    b.backward()\nelse:\n    a.backward()\n"
+    file = str(script(tmp_path, text, "train.py"))
+    lines = [at(4, "a.backward()", file), at(2, "b.backward()", file)]
+    ledgers = [
+        kept(rank, 9.0, replace(entry(1, 1.0, line=lines[rank]), sizes=((8 + rank,),)),
+             stack=(lines[rank], INSIDE))
+        for rank in (0, 1)
+    ]  # fmt: skip
+    found = explain(evidence(ledgers, {}, ended="time-out", script=Path(file)))
+    assert found.kind == "different-collectives" and "same order" in found.remedy, str(found)
+    assert "with 9 numbers of float32 where rank 0 called" in found.sentence
+
+
+def test_an_exit_inside_a_function_of_the_loop(tmp_path: Path) -> None:
+    """Not the end of its data."""
+    text = "def done():\n    quit()\nfor i in range(9):\n    dist.all_reduce(x)\n    done()\n"
+    file = str(script(tmp_path, text, "train.py"))
+    call = at(4, "dist.all_reduce(x)", file)
+    ledgers = [
+        kept(0, 2.0, *(entry(n, n / 9, line=call) for n in (1, 2, 3)), why="exception",
+             stack=(call, INSIDE)),
+        kept(1, 0.3, *(entry(n, n / 9, line=call) for n in (1, 2)), why="exit", exit_code=0,
+             groups={"0": (0, 1)}),
+    ]  # fmt: skip
+    e = evidence(ledgers, {0: 1, 1: 0}, lines=raised(0, BROKEN), script=Path(file))
+    assert (explain(e).kind, explain(e).rank) == ("exit-early", 1), str(explain(e))
+
+
+def test_a_process_group_that_is_made_again() -> None:
+    """It reads the addresses of the first one."""
+    start = Frame(
+        "/v/site-packages/torch/distributed/distributed_c10d.py", 9, "init_process_group", ""
+    )
+    stack = (at(20, "dist.init_process_group('gloo')"), start)
+    ledgers = [kept(rank, 9.0, *steps(3), why="asked", stack=stack) for rank in (0, 1)]
+    found = explain(evidence(ledgers, {}, ended="time-out"))
+    assert found.kind == "rank-never-started" and "a second time at train.py:20" in found.sentence
+    error = "RuntimeError: Gloo connectFullMesh failed with no error, remote=[127.0.0.1]:7"
+    found = explain(evidence(ledgers, {0: 1, 1: -15}, lines=raised(0, error)))
+    assert "second time" in found.sentence and "of its own" in found.remedy
+
+
+def test_a_group_that_waits_for_its_members() -> None:
+    making = Frame("/v/site-packages/torch/distributed/distributed_c10d.py", 9, "new_group", "")
+    ledgers = [
+        kept(0, 9.0, why="exception", stack=(at(9, "pair = dist.new_group([0, 1])"), making)),
+        kept(1, 9.0, entry(1, 1.0), stack=(STEP, INSIDE)),
+    ]
+    error = "torch.distributed.DistStoreError: wait timeout after 3000ms, keys: /default_pg/0//2//1"
+    found = explain(evidence(ledgers, {0: 1, 1: -15}, lines=raised(0, error)))
+    assert (found.kind, found.rank) == ("different-groups", 0), str(found)
+    assert "init_process_group" not in found.sentence and "new_group" in found.remedy
+
+
+def test_processes_that_a_rank_starts_are_no_ranks() -> None:
+    spawn = Frame("/v/site-packages/torch/multiprocessing/spawn.py", 9, "join", "")
+    wait = Frame("/usr/lib/python3.11/multiprocessing/connection.py", 9, "wait", "")
+    select = Frame("/usr/lib/python3.11/selectors.py", 9, "select", "")
+    stack = (at(9, "mp.spawn(worker, nprocs=2)"), spawn, wait, select)
+    found = explain(evidence([kept(0, 9.0, why="asked", stack=stack)], {}, ended="time-out"))
+    assert found.kind == "stuck" and "another process that it started" in found.sentence
+    assert "--ranks N" in found.remedy
+
+
+def test_what_a_late_rank_handles_is_told() -> None:
+    e = absent_rank((at(12, "time.sleep(1)"),))
+    error = Raised("ConnectionError", "503 slow down", None)
+    e = replace(e, ledgers={**e.ledgers, 1: replace(e.ledgers[1], handling=error)})
+    found = explain(e)
+    assert (found.kind, found.rank) == ("never-arrived", 1)
+    assert "ConnectionError: 503 slow down" in found.sentence
+
+
 def test_torchruns_own_failure_has_no_rank() -> None:
     lines = [Line(1.0, None, "stderr", "ValueError: Unsupported nproc_per_node value: x")]
     e = evidence([], {}, ranks=2, lines=lines)

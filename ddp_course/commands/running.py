@@ -135,9 +135,13 @@ def _variables(words: Sequence[str]) -> dict[str, str]:
 
 
 def _say_more(run: Run) -> None:
+    from ddp_course.diagnosis import diagnose
+
     if run.ended == "time-out":
         limit_s = run.asked["limit_s"]
         print(f"It had {limit_s:g} s; for more: run … --limit {10 * limit_s:g}")
+    elif run.ok and not (found := diagnose(run)).healthy:  # a mistake that nothing else reports
+        print(found)
     if not run.ok:
         print(f"All about it: python -m ddp_course diagnose {run.folder}")
     for path in run.traces.values():
