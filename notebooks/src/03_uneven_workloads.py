@@ -401,7 +401,8 @@ stuck
 # Every rank keeps a *ledger* of its collectives, with the lines that called them. Laid side by side,
 # they part in one place, and that is what the sentence names. `diagnose` shows what it went by; it
 # works for a script of your own as well (`python -m ddp_course run train.py --ranks 4` in a shell),
-# also while that is still hanging.
+# also while that is still hanging. How to read what it shows, and ten more wrecks:
+# [lesson 10](10_when_it_hangs.ipynb).
 
 # %%
 diagnose(stuck)
@@ -463,7 +464,8 @@ compare(
 # - **A mean over no samples** A rank whose share is empty computes 0 / 0. Sum first, divide later.
 # - **Decisions by a local number** Loss, time, a signal, a random number: if they lead to another
 #   collective, reduce or broadcast them first.
-# - **One rank leaves the loop by an exception** and catches it: to the others that is the same hang.
+# - **One rank leaves the loop by an exception** and catches it: to the others that is the same hang
+#   (lesson 10).
 #
 # > **On your cluster.** Set the time-out where the group is made:
 # > `dist.init_process_group(place.backend, timeout=timedelta(minutes=10), device_id=place.device_id)`.

@@ -311,7 +311,7 @@ check("ex07")
 #   inherited by the next epoch's first window.
 # - **Mixed precision** Unscale once, before clipping; all micro-batches of a window need one scale.
 # - **Ranks with different numbers of micro-batches** One rank synchronises, the others do not:
-#   a hang (lesson 03).
+#   a hang (lesson 03; lesson 10 finds the rank).
 #
 # > **On your cluster.** The same scripts: `python -m torch.distributed.run --nnodes=2
 # > --nproc-per-node=4 --rdzv-backend=c10d --rdzv-endpoint=HOST:29500 --rdzv-id=JOB

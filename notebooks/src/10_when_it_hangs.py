@@ -452,7 +452,8 @@ check("ex03c")
 # - **`print` in all ranks until it shows** Output is buffered, and a rank that is ended loses what it
 #   had not written. Where a rank *is* tells more than what it said last.
 # - **An exception that is caught on one rank** (`except: continue`): that rank skips a collective,
-#   and the others wait.
+#   and the others wait. If all catch theirs, the job ends well, and only the ledgers differ.
+# - **A barrier in `finally`** The rank waits there before its own error is printed. Print first.
 #
 # > **On your cluster.** With NCCL, torch itself keeps a list of each rank's collectives, its *flight
 # > recorder*. Set, on all nodes, `TORCH_NCCL_DUMP_ON_TIMEOUT=1 TORCH_FR_BUFFER_SIZE=20000
