@@ -22,6 +22,14 @@ CELLS = [
     "explore('overlap_buckets', ranks=[2, 1], bucket_mb=[1.0, 25.0])",
 ]
 
+STEP_ENDS_BEFORE_BUTTON = """() => {
+  const panel = [...document.querySelectorAll('.ddpc-panel')].pop();
+  const step = panel.querySelector('.ddpc-lane-step').getBoundingClientRect();
+  const buttons = [...panel.querySelectorAll('button')].map(b => b.getBoundingClientRect());
+  const beside = buttons.filter(b => b.top < step.bottom && b.bottom > step.top);
+  return step.width > 0 && beside.length && beside.every(b => step.right <= b.left);
+}"""
+
 pytestmark = [
     needs("chromium"),
     pytest.mark.timeout(600),
@@ -102,6 +110,9 @@ def test_lesson_00(page: Page, lab: str) -> None:
     expect(resume.nth(2)).to_be_enabled()
     expect(resume.nth(1)).to_be_disabled()
     screen(page, output, "panel-paused")
+    page.set_viewport_size({"width": 800, "height": 768})  # a notebook beside something else
+    page.wait_for_function(STEP_ENDS_BEFORE_BUTTON, timeout=SLOW_MS)
+    page.set_viewport_size({"width": 1366, "height": 768})
     resume.nth(2).click()
     expect(lane(panel, 2)).to_contain_text("running", timeout=SLOW_MS)
 

@@ -201,6 +201,16 @@ def test_a_finished_panel_ends_with_the_first_failure(run: FakeRun) -> None:
     assert str(panel.show(run)) == str(run)
 
 
+def test_a_panel_says_that_it_shows_only_the_last_lines(run: FakeRun) -> None:
+    run.done, run.state, run.ok = True, "done", True
+    run.printed = [Line(0.1, 0, "stdout", f"line {number}") for number in range(401)]
+    words = plain(panel.show(run).html())
+    assert "output (the last 400 lines; all are in run.lines)" in words
+    assert "line 400" in words and "line 1 " in words and "line 0 " not in words
+    run.printed.pop()
+    assert "output (400 lines)" in plain(panel.show(run).html())
+
+
 def buttons(live: Any) -> dict[str, Any]:
     found = {}
     for widget in panel._with_children(live.box):
@@ -292,6 +302,14 @@ def test_the_timeline_shows_the_chosen_step_and_ranks(traced: FakeRun) -> None:
         timeline(traced, step=2)
     with pytest.raises(BadArgument, match="rank 5"):
         timeline(traced, ranks=[5])
+
+
+@pytest.mark.parametrize("wrong", [{"step": "x"}, {"step": 9}, {"ranks": 1}, {"ranks": []}], ids=str)
+def test_the_timeline_names_the_steps_and_ranks_there_are(
+    traced: FakeRun, wrong: dict[str, Any]
+) -> None:
+    with pytest.raises(BadArgument, match="What to do"):
+        timeline(traced, **wrong)
 
 
 def test_a_step_without_communication_says_so(run: FakeRun, tmp_path: Path) -> None:
@@ -492,6 +510,31 @@ def test_the_box_of_a_number_begins_empty() -> None:
     commit.click()
     assert guess.value == 20
     assert box.disabled and commit.disabled
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"choices": 5}, {"choices": "ab"}, {"choices": [1, 1]}, {"low": 5, "high": 1},
+        {"low": "a"}, {"high": math.nan},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_question_that_nobody_can_answer_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(BadArgument, match="What to do"):
+        predict("what?", **wrong)
+
+
+@pytest.mark.parametrize("no_run", [None, "train_ddp", Path("runs"), 3], ids=str)
+def test_what_is_no_run_is_answered_in_words(no_run: Any) -> None:
+    views = [timeline, attempts, stages, lambda run: compare({"a": run}, "loss")]
+    if not isinstance(no_run, str | Path):  # these two take a folder, too
+        views += [collectives, diagnose]
+    for view in views:
+        with pytest.raises(BadArgument, match=r"A run is what launch returns.*\n?What to do"):
+            view(no_run)
+    with pytest.raises(BadArgument):
+        explore("train_ddp", no_run)
 
 
 def test_a_question_stays_text() -> None:

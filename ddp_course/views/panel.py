@@ -226,10 +226,12 @@ def live_html(run: Run) -> str:
 
 def final_html(run: Run) -> str:
     """A finished panel: lanes, the whole output folded, and last the run's report card."""
-    lines = run.tail(_LONG_TAIL)
+    lines = run.tail(_LONG_TAIL + 1)
+    count = _count(len(lines), "line")
+    if len(lines) > _LONG_TAIL:
+        lines, count = lines[1:], f"the last {_LONG_TAIL} lines; all are in run.lines"
     output = (
-        f"<details><summary>output ({_count(len(lines), 'line')})</summary>"
-        f"{_tail(lines, tall=True)}</details>"
+        f"<details><summary>output ({count})</summary>{_tail(lines, tall=True)}</details>"
         if lines
         else ""
     )
@@ -350,6 +352,7 @@ def _tail(lines: list[Line], *, tall: bool = False) -> str:
     return f'<div class="ddpc ddpc-tail {"ddpc-tall" if tall else ""}"><div>{rows}</div></div>'
 
 
+_STATE, _STEP = "minmax(98px, 132px)", "minmax(72px, 172px)"  # narrow: the bar goes first
 _CSS = f"""
 .ddpc-panel {{ border: 1px solid var(--jp-border-color2, #e0e0e0); border-radius: 4px;
   padding: 8px 10px; max-width: 1100px; box-sizing: border-box; }}
@@ -358,17 +361,18 @@ _CSS = f"""
 .ddpc-clock {{ font-variant-numeric: tabular-nums; }}
 .ddpc code.ddpc-command, code.ddpc-command {{ display: block; overflow: hidden; white-space: nowrap;
   text-overflow: ellipsis; user-select: all; opacity: .75; font-size: 11px; padding: 2px 0 4px; }}
-.ddpc-lane {{ display: grid; height: {_ROW_PX}px; align-items: center; gap: 14px;
-  grid-template-columns: 62px 128px 168px 92px minmax(0, 1fr); }}
-.ddpc-lossless .ddpc-lane {{ grid-template-columns: 62px 128px 168px minmax(0, 1fr); }}
+.ddpc-lane {{ display: grid; height: {_ROW_PX}px; align-items: center; gap: 10px;
+  grid-template-columns: 62px {_STATE} {_STEP} minmax(76px, 96px) minmax(0, 1fr); }}
+.ddpc-lossless .ddpc-lane {{ grid-template-columns: 62px {_STATE} {_STEP} minmax(0, 1fr); }}
 .ddpc-lossless .ddpc-lane-loss {{ display: none; }}
 .ddpc-panel .widget-html, .ddpc-panel .widget-html-content {{ min-width: 0; flex: 1 1 auto; }}
 .ddpc-panel .ddpc {{ max-width: none; }}
+.ddpc-lane-step {{ display: flex; align-items: center; min-width: 0; }}
 .ddpc-lane-step, .ddpc-lane-loss {{ font-variant-numeric: tabular-nums; white-space: nowrap; }}
 .ddpc-lane-line, .ddpc code.ddpc-lane-line {{ overflow: hidden; text-overflow: ellipsis;
   white-space: nowrap; opacity: .8; font-size: 12px; }}
-.ddpc-bar {{ display: inline-block; width: 80px; height: 8px; margin-right: 8px; border-radius: 4px;
-  background: var(--jp-layout-color3, #bdbdbd); overflow: hidden; vertical-align: middle; }}
+.ddpc-bar {{ flex: 0 1 80px; height: 8px; margin-right: 8px; border-radius: 4px;
+  background: var(--jp-layout-color3, #bdbdbd); overflow: hidden; }}
 .ddpc-bar span {{ display: block; height: 100%; background: var(--jp-brand-color1, #1976d2); }}
 .ddpc-ruled {{ border-top: 1px solid var(--jp-border-color2, #e0e0e0); margin-top: 4px;
   padding-top: 4px; }}
