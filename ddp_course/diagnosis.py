@@ -49,7 +49,7 @@ from ddp_course.clues import (
 from ddp_course.failures import Observed
 from ddp_course.findings import Diagnosis, Evidence
 from ddp_course.ledger import pairs
-from ddp_course.runs import Failure, Run, counted, exit_text
+from ddp_course.runs import Failure, Run, check_run, counted, exit_text
 from ddp_course.standstill import GROUPS, crossed_pairs, inside_join, left_early, standstill
 
 __all__ = ["Diagnosis", "Evidence", "diagnose", "evidence_of", "explain", "failure_of"]
@@ -62,8 +62,9 @@ def diagnose(run: Run | str | Path) -> Diagnosis:
 
     Raises NoSuchRun if the folder is not a finished run.
     """
-    if not isinstance(run, Run):
+    if isinstance(run, str | Path):
         run = Run.open(run)
+    check_run(run)
     return explain(evidence_of(run))
 
 

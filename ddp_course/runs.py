@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any
 
 from ddp_course import untrusted
-from ddp_course.errors import CannotRun, NoEvidence, NoSuchRun
+from ddp_course.errors import BadArgument, CannotRun, NoEvidence, NoSuchRun
 
 KEEP_RUNS = 100
 KEEP_DAYS = 14
@@ -444,11 +444,12 @@ class Run:
         Those are the ranks' stacks, and the traceback by which torchrun ends.
         """
         ends_s = min(self.dump_s, self.stop_s)
-        return [
+        lines = [
             line
             for line in self._record.lines
             if line.t_s <= (ends_s if line.rank is None else self.dump_s)
-        ][-count:]
+        ]
+        return lines[max(0, len(lines) - count) :]
 
     def subscribe(self, callback: Callable[[Run], None]) -> None:
         """Call back, from the launcher's thread, whenever something changed and once at the end."""
@@ -603,9 +604,11 @@ class Run:
         values = self.values(name, rank)
         if not values:
             logged = sorted({key for m in self.metrics for key in m} - {"t", "rank", "event"})
+            cause = "the run ended before it" if not self.ok else "another name"
+            there = rank in self._lanes
             raise NoEvidence(
                 f"Rank {rank} of {self.job} logged no {name!r}.",
-                cause="the run ended before it" if not self.ok else "another name",
+                cause=cause if there else f"it has {counted(self.ranks)}, from 0 on",
                 action=f"it has: {', '.join(logged) or 'nothing'}; see run.failure and run.lines",
             )
         return values[-1]
@@ -706,6 +709,15 @@ def _final_state(exit_code: int | None, finished: bool) -> str:
     if exit_code in (None, -signal.SIGTERM):
         return "stopped"
     return "killed" if exit_code == -signal.SIGKILL else "failed"
+
+
+def check_run(value: object) -> None:
+    """Raise BadArgument unless this is a run."""
+    if not hasattr(value, "wait"):
+        raise BadArgument(
+            f"A run is what launch returns, not {str(value)[:100]!r}.",
+            action="run = launch(…), or Run.open(folder) for one that is over",
+        )
 
 
 def exit_text(code: int | None) -> str:

@@ -153,6 +153,22 @@ def test_a_misspelt_knob_is_answered_with_the_right_one(
     assert "bucket_mb: float" in str(caught.value), "the knobs that there are"
 
 
+def test_whatever_lies_in_the_folder_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("pipe.py")
+    write(tmp_path, b"print(1)\n" + catalogue.FROM_CELL.encode(), "my_cell.py")
+    (tmp_path / "folder.py").mkdir()
+    (tmp_path / "empty.py").touch()
+    with pytest.raises(BadArgument, match="my_cell"):
+        catalogue.find_job("nope")
+    assert catalogue.cell_jobs() == ["my_cell"]
+    for there in ("pipe.py", "folder.py"):
+        with pytest.raises(BadArgument, match="is not a Python file"):
+            catalogue.find_job(there)
+
+
 def test_a_job_without_knobs_says_so(tmp_path: Path) -> None:
     job = write(tmp_path, "print('hello')\n")
     assert catalogue.flags(job, {}) == []

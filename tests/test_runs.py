@@ -98,6 +98,12 @@ class TestOpen:
         with pytest.raises(NoEvidence, match="it has: attempt, loss, step"):
             run.value("accuracy")
 
+    def test_a_rank_that_there_was_not_is_told_from_a_name(self, folder: Path) -> None:
+        run = Run.open(folder)
+        with pytest.raises(NoEvidence, match=f"it has {run.ranks} ranks"):
+            run.value("loss", rank=99)
+        assert run.tail(0) == []
+
     def test_control_of_a_finished_run_does_nothing(self, folder: Path) -> None:
         run = Run.open(folder)
         run.stop()

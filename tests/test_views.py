@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -13,7 +14,10 @@ import pytest
 from test_traces import bucket, step, write
 
 from ddp_course import (
+    attempts,
+    collectives,
     compare,
+    diagnose,
     explore,
     launch,
     launcher,
@@ -21,6 +25,7 @@ from ddp_course import (
     predict,
     show_diff,
     show_job,
+    stages,
     timeline,
 )
 from ddp_course.errors import BadArgument, NoEvidence
@@ -304,7 +309,9 @@ def test_the_timeline_shows_the_chosen_step_and_ranks(traced: FakeRun) -> None:
         timeline(traced, ranks=[5])
 
 
-@pytest.mark.parametrize("wrong", [{"step": "x"}, {"step": 9}, {"ranks": 1}, {"ranks": []}], ids=str)
+@pytest.mark.parametrize(
+    "wrong", [{"step": "x"}, {"step": 9}, {"ranks": 1}, {"ranks": []}], ids=str
+)
 def test_the_timeline_names_the_steps_and_ranks_there_are(
     traced: FakeRun, wrong: dict[str, Any]
 ) -> None:
@@ -527,11 +534,16 @@ def test_a_question_that_nobody_can_answer_is_refused(wrong: dict[str, Any]) -> 
 
 @pytest.mark.parametrize("no_run", [None, "train_ddp", Path("runs"), 3], ids=str)
 def test_what_is_no_run_is_answered_in_words(no_run: Any) -> None:
-    views = [timeline, attempts, stages, lambda run: compare({"a": run}, "loss")]
+    views: list[Callable[[Any], Any]] = [
+        timeline,
+        attempts,
+        stages,
+        lambda run: compare({"a": run}, "loss"),
+    ]
     if not isinstance(no_run, str | Path):  # these two take a folder, too
         views += [collectives, diagnose]
     for view in views:
-        with pytest.raises(BadArgument, match=r"A run is what launch returns.*\n?What to do"):
+        with pytest.raises(BadArgument, match="A run is what launch returns"):
             view(no_run)
     with pytest.raises(BadArgument):
         explore("train_ddp", no_run)

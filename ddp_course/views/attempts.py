@@ -8,7 +8,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from ddp_course.errors import NoEvidence
-from ddp_course.runs import exit_text
+from ddp_course.runs import check_run, exit_text
 from ddp_course.views.style import page, table, text_table
 
 if TYPE_CHECKING:
@@ -80,6 +80,7 @@ def attempts(run: Run) -> Attempts:
 
     Raises NoEvidence if no rank reported anything.
     """
+    check_run(run)
     numbers = sorted({event["attempt"] for event in run.events})
     if not numbers:
         raise NoEvidence(

@@ -8,6 +8,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from ddp_course.errors import BadArgument, NoEvidence
+from ddp_course.runs import check_run
 from ddp_course.views.style import page, table, text_table
 
 if TYPE_CHECKING:
@@ -20,10 +21,12 @@ def compare(runs: Mapping[str, Run], *names: str, rank: int = 0) -> Comparison:
     runs: what to call a run → the run. Waits for all of them to end.
     Raises BadArgument without runs or names, and NoEvidence for a name that no run reported.
     """
-    if not runs or not names:
+    if not isinstance(runs, Mapping) or not runs or not names:
         raise BadArgument(
             "There is nothing to compare.", action='compare({"two ranks": run}, "loss")'
         )
+    for run in runs.values():
+        check_run(run)
     rows = {label: tuple(_last(run, name, rank) for name in names) for label, run in runs.items()}
     for i, name in enumerate(names):
         if all(values[i] is None for values in rows.values()):

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ddp_course import launcher
+from ddp_course.catalogue import shown
 from ddp_course.errors import BadArgument, CourseError
 from ddp_course.runs import Run
 from ddp_course.views import panel
@@ -45,6 +46,10 @@ def explore(
     In a notebook it returns at once; elsewhere it launches the first position and waits for it.
     Raises BadArgument, as `launch` does, if the first position cannot be launched.
     """
+    if not callable(view):
+        raise BadArgument(
+            f"The view cannot be {shown(view)}.", action='give timeline, bars("loss") or a function'
+        )
     asked: dict[str, Any] = {"ranks": ranks, **knobs}
     sliders = {n: list(v) for n, v in asked.items() if isinstance(v, list | tuple | range)}
     if empty := [name for name, values in sliders.items() if not values]:

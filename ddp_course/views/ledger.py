@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ddp_course import ledger
 from ddp_course.errors import NoEvidence
 from ddp_course.ledger import Divergence, Entry, Ledger, Row
-from ddp_course.runs import counted
+from ddp_course.runs import check_run, counted
 from ddp_course.views.style import page
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ def collectives(run: Run | str | Path) -> Collectives:
     if isinstance(run, str | Path):
         folder, ranks = Path(run), None
     else:
+        check_run(run)
         folder, ranks = run.folder, run.ranks
         if not run.done:
             run.ask()

@@ -13,6 +13,7 @@ from html import escape
 from typing import Any
 
 from ddp_course import launcher
+from ddp_course.catalogue import shown
 from ddp_course.errors import BadArgument
 from ddp_course.views.bars import Bars
 from ddp_course.views.style import CSS, page
@@ -37,6 +38,15 @@ def predict(
         raise BadArgument(
             "A prediction is a choice or a number, not both.",
             action="give choices=[…], or unit=, low= and high=",
+        )
+    if not isinstance(choices, list | tuple) or len(set(map(str, choices))) != len(choices):
+        raise BadArgument(
+            f"choices cannot be {shown(choices)}.", action='give different ones: choices=["a", "b"]'
+        )
+    bounds = [_number(bound) for bound in (low, high) if bound is not None]
+    if bounds != sorted(bounds):
+        raise BadArgument(
+            f"No number is at least {low} and at most {high}.", action="give low= below high="
         )
     prediction = Prediction(question, tuple(choices), unit, low, high)
     prediction._show()

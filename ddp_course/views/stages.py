@@ -7,6 +7,7 @@ from html import escape
 
 from ddp_course import traces
 from ddp_course.errors import NoEvidence
+from ddp_course.runs import check_run
 from ddp_course.traces import Span
 from ddp_course.views import svg
 from ddp_course.views.style import (
@@ -43,6 +44,7 @@ def stages(run: TracedRun) -> Stages:
     The job names its pieces by `span("forward")` and `span("backward")`, one for each micro-batch
     and in their order. Raises NoEvidence if the run was not traced or named no such piece.
     """
+    check_run(run)
     run.wait()
     files = run.traces
     if not files:

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from ddp_course import traces
 from ddp_course.errors import BadArgument, NoEvidence
+from ddp_course.runs import check_run
 from ddp_course.views import svg
 from ddp_course.views.style import (
     BAD,
@@ -61,6 +62,7 @@ def timeline(run: TracedRun, *, step: int = -1, ranks: Sequence[int] | None = No
 
     Raises NoEvidence if the run was not traced, BadArgument for a step or a rank that it lacks.
     """
+    check_run(run)
     run.wait()
     files = run.traces
     if not files:
@@ -70,16 +72,19 @@ def timeline(run: TracedRun, *, step: int = -1, ranks: Sequence[int] | None = No
             action=f"launch({run.job!r}, ranks={run.ranks}, trace=True)",
         )
     steps = traces.read(files)
-    if not -len(steps) <= step < len(steps):
+    if not isinstance(step, int) or not -len(steps) <= step < len(steps):
         raise BadArgument(
-            f"step={step}, but {len(steps)} steps were traced.",
+            f"step={step!r}, but {len(steps)} steps were traced.",
             action=f"choose 0 … {len(steps) - 1}, or -1 for the last",
         )
-    shown = list(ranks) if ranks is not None else sorted(files)[:_MOST_RANKS]
+    there = sorted(files)
+    shown = there[:_MOST_RANKS] if ranks is None else ranks
+    if not isinstance(shown, list | tuple | range) or not shown:
+        raise BadArgument(f"ranks={shown!r} is no list of ranks.", action=f"give ranks={there[:2]}")
     if missing := [rank for rank in shown if rank not in files]:
         raise BadArgument(
-            f"There is no trace of rank {missing[0]}.",
-            action=f"choose among {', '.join(map(str, sorted(files)))}",
+            f"There is no trace of rank {missing[0]!r}.",
+            action=f"choose among {', '.join(map(str, there))}",
         )
     return Timeline(run.job, steps[step], step % len(steps), len(steps), run.ranks, tuple(shown))
 
