@@ -234,3 +234,35 @@ def test_how_a_rank_ended_is_said_with_what_may_have_done_it(
     results = judge.assess(EXERCISES["ex00"], Gathered(inputs, [gone, Observation(1, "returned")]))
     assert results[0].message == f"Rank 0 left without an answer: {said}."
     assert hint in results[0].hint and bool(hint) is bool(results[0].hint)
+
+
+def test_a_rank_comes_to_the_store_as_soon_as_it_listens_and_not_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from ddp_course.checks import driver  # imports torch
+
+    really, refused = socket.create_connection, threading.Event()
+
+    def connect(address: tuple[str, int], timeout: float) -> socket.socket:
+        try:
+            return really(address, timeout)
+        except ConnectionRefusedError:
+            refused.set()
+            raise
+
+    monkeypatch.setattr(socket, "create_connection", connect)
+    monkeypatch.setattr(driver, "MOST_STORE_S", 60.0)
+    monkeypatch.delenv("TORCHELASTIC_USE_AGENT_STORE", raising=False)
+    monkeypatch.setenv("RANK", "0")
+    driver.await_store()  # the store is its own
+    with socket.socket() as store:
+        store.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("RANK", "1")
+        monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+        monkeypatch.setenv("MASTER_PORT", str(store.getsockname()[1]))
+        rank = threading.Thread(target=driver.await_store, daemon=True)
+        rank.start()
+        assert refused.wait(30) and rank.is_alive()
+        store.listen()
+        rank.join(30)
+        assert not rank.is_alive()

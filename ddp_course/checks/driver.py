@@ -46,6 +46,7 @@ parser.add_argument("--function", type=str, default="", help="the function in it
 parser.add_argument("--exercise", type=str, default="", help="its short name")
 
 MOST_FILE_BYTES = 16 << 20
+MOST_STORE_S = 10.0  # then init_process_group waits, and says what for
 
 Function = Callable[..., Any]
 Tensors = dict[str, Array]
@@ -568,10 +569,24 @@ def limit_files() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (least, most))
 
 
+def await_store() -> None:
+    """Return when rank 0's store listens, where ranks may be started again and so do not use that
+    of torchrun. Whoever asks for it earlier tries again only after half a second, or longer."""
+    if os.environ["RANK"] == "0" or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        return
+    address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    deadline = time.monotonic() + MOST_STORE_S
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError), socket.create_connection(address, timeout=1.0):
+            return
+        time.sleep(0.005)
+
+
 def main() -> None:
     args = parser.parse_args()
     limit_files()
     place = my_place()
+    await_store()
     dist.init_process_group(place.backend, timeout=place.timeout, device_id=place.device_id)
     channel = Channel()
     channel.send("here")
