@@ -12,7 +12,7 @@ import re
 import signal
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -307,6 +307,12 @@ def steps_at(mine: Ledger, entry: Entry) -> int:
     same = [n for n in mine.entries if n.line is not None and _key(n) == _key(entry)]
     first = {n.part for n in same[:1]}
     return sum(n.part in first for n in same)
+
+
+def up_to(mine: Ledger, entry: Entry) -> Ledger:
+    """A ledger as it was when its rank entered this call."""
+    at = next((i for i, one in enumerate(mine.entries) if one is entry), len(mine.entries))
+    return replace(mine, entries=mine.entries[: at + 1])
 
 
 def habit_broken(mine: Ledger, lacked: Entry) -> bool:

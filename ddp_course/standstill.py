@@ -48,6 +48,7 @@ from ddp_course.clues import (
     standing_at,
     steps_at,
     threshold,
+    up_to,
     waited_s,
     waiting_for,
     waits_on_handle,
@@ -64,6 +65,7 @@ _EVEN = (
     "together when to stop; who skips a batch, or sums over another number of them, makes fewer "
     "steps, too"
 )
+_UNLIKE = "different-collectives", "uneven-steps", "one-rank-only"  # an earlier row may be why
 GROUPS = (
     "every rank must call new_group for every group, its own or not, with the same ranks and in "
     "the same order; torch numbers them by counting the calls"
@@ -158,7 +160,7 @@ def standstill(e: Evidence) -> Diagnosis | None:
         return apart
     lacking = sorted(rank for rank, entry in row.entries.items() if entry is None)
     found = _missing(e, entered, lacking) if lacking else _different(e, entered)
-    if found is None or found.kind not in ("different-collectives", "uneven-steps"):
+    if found is None or found.kind not in _UNLIKE:
         return found
     return _astray(e, row, found) or _by_exception(e, found)
 
@@ -367,7 +369,41 @@ def _astray(e: Evidence, until: Row, found: Diagnosis) -> Diagnosis | None:
                 call_name(mine),
                 evidence=found.evidence,
             )
+        if uneven := _met_by_chance(e, here, found):
+            return uneven
     return None
+
+
+def _met_by_chance(e: Evidence, here: Mapping[int, Entry], found: Diagnosis) -> Diagnosis | None:
+    """The call after a loop that met one more call of those who were still in the loop."""
+    first = next(iter(here))
+    sides = [[r for r in here if (here[r].line == here[first].line) is same]
+             for same in (True, False)]  # fmt: skip
+    for few, many in (sides, sides[::-1]) if all(sides) else ():
+        mine, theirs = here[few[0]], here[many[0]]
+        before = {r: up_to(e.ledgers[r], here[r]) for r in (few[0], many[0])}
+        steps = steps_at(before[few[0]], theirs)
+        seen = has_seen(before[many[0]], mine) and not _goes_on(e, theirs)
+        if 0 < steps < steps_at(before[many[0]], theirs) and not seen and not (
+            branches(e, mine, theirs)
+        ):  # fmt: skip
+            return Diagnosis(
+                "uneven-steps",
+                f"{named(few)} made {counted_times(steps, 'step')} (`{_code(theirs)}`) and went on "
+                f"to {call_text(mine)}; it met one step more of {named(many)}, "
+                f"{call_text(theirs)}, for they are of one size, and from there on the calls did "
+                f"not fit: {found.sentence}",
+                _EVEN,
+                "03 What if a rank runs out of data?",
+                few[0],
+                call_name(theirs),
+                evidence=found.evidence,
+            )
+    return None
+
+
+def _code(entry: Entry) -> str:
+    return code_of(entry.line.code) if entry.line is not None else ""
 
 
 def _missing(e: Evidence, entered: dict[int, Entry], lacking: list[int]) -> Diagnosis | None:
@@ -530,8 +566,13 @@ def _different(e: Evidence, entered: dict[int, Entry]) -> Diagnosis | None:
                 _lesson_for_alone(mine),
                 **{**common, "rank": few[0], "collective": call_name(mine)},
             )
-    broken = [r for r in (odd[0], most[0]) if _left_out(e, r, b if r == odd[0] else a)]
-    for rule in (_on_condition, _without_the_rest):
+    broken = [
+        rank
+        for rank, other in ((odd[0], b), (most[0], a))
+        if habit_broken(up_to(e.ledgers[rank], entered[rank]), other)
+    ]
+    both_there = all(e.ledgers[r].entries[-1] is entered[r] for r in (odd[0], most[0]))
+    for rule in (_on_condition, _without_the_rest) if both_there else ():
         for few, many in ((odd, most), (most, odd)):
             if told := rule(e, few, many, entered):
                 kind, sentence, remedy = told
@@ -541,11 +582,12 @@ def _different(e: Evidence, entered: dict[int, Entry]) -> Diagnosis | None:
                 return Diagnosis(kind, sentence, remedy, lesson, **common)
     for few, many in ((odd, most), (most, odd)):
         mine, theirs = entered[few[0]], entered[many[0]]
-        steps = steps_at(e.ledgers[few[0]], theirs)
+        before = {r: up_to(e.ledgers[r], entered[r]) for r in (few[0], many[0])}
+        steps = steps_at(before[few[0]], theirs)
         if (len(broken) == 1 and broken != few[:1]) or branches(e, mine, theirs):
             continue
-        seen = not broken and has_seen(e.ledgers[many[0]], mine) and not _goes_on(e, theirs)
-        if steps and steps_at(e.ledgers[many[0]], theirs) > steps and not seen:
+        seen = not broken and has_seen(before[many[0]], mine) and not _goes_on(e, theirs)
+        if steps and steps_at(before[many[0]], theirs) > steps and not seen:
             common |= {"rank": few[0], "collective": call_name(theirs)}
             went_on = f" and went on to {call_text(mine)}"
             waiting = {r: entered[r] for r in many}
@@ -620,11 +662,6 @@ def _went_on(e: Evidence, many: list[int], entered: Mapping[int, Entry]) -> str:
     waited = waited_s(e, entered)
     told = f"{named(many)} went on to {call_text(entered[many[0]])}"
     return told + (f"; they waited {in_seconds(waited)}" if waited >= 0.05 else "")
-
-
-def _left_out(e: Evidence, rank: int, call: Entry) -> bool:
-    """Whether a rank stands in a call before which it has always made this one."""
-    return _waiting(e, rank) is not None and habit_broken(e.ledgers[rank], call)
 
 
 def _goes_on(e: Evidence, entry: Entry) -> bool:

@@ -1043,6 +1043,30 @@ def test_what_a_late_rank_handles_is_told() -> None:
     assert "ConnectionError: 503 slow down" in found.sentence
 
 
+def test_a_call_after_the_loop_that_met_one_of_the_loop(tmp_path: Path) -> None:
+    """Both are of one size; or the rank that met it has gone on since."""
+    text = "def train():\n    for x in data:\n        step(x)\ntrain()\nreduce(x)\nbarrier()\n"
+    file = str(script(tmp_path, text, "train.py"))
+    step, after, end = at(3, "step(x)", file), at(5, "reduce(x)", file), at(6, "barrier()", file)
+    made = [entry(n, n, line=step) for n in (1, 2, 3)]
+    met = [entry(3, 3.0, line=after), entry(4, 4.0, "barrier", end)]
+    later = [*made, entry(4, 4.0, line=after)]
+    ledgers = [
+        kept(0, 9.0, *later, stack=(after, INSIDE)),
+        kept(1, 9.0, *made[:2], *met, stack=(end, INSIDE)),
+    ]
+    found = explain(evidence(ledgers, {}, ended="time-out", script=Path(file)))
+    assert (found.kind, found.rank, found.collective) == ("uneven-steps", 1, "all_reduce #3")
+    assert found.sentence.startswith("rank 1 made 2 steps (`step(x)`) and went on to all_reduce #3")
+    small = replace(met[0], sizes=((1,),))
+    ledgers = [
+        kept(0, 9.0, *made, stack=(step, INSIDE)),
+        kept(1, 9.0, *made[:2], small, entry(4, 4.0, line=step), stack=(step, INSIDE)),
+    ]
+    found = explain(evidence(ledgers, {}, ended="time-out", script=Path(file)))
+    assert (found.kind, found.rank) == ("uneven-steps", 1), str(found)
+
+
 def test_torchruns_own_failure_has_no_rank() -> None:
     lines = [Line(1.0, None, "stderr", "ValueError: Unsupported nproc_per_node value: x")]
     e = evidence([], {}, ranks=2, lines=lines)
