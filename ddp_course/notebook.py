@@ -20,7 +20,8 @@ from ddp_course import catalogue, launcher, warm
 from ddp_course.errors import BadArgument, CourseError
 from ddp_course.runs import Run
 
-_CELL_JOB = re.compile(r"[a-z_][a-z0-9_]*")
+_CELL_JOB = re.compile(r"_?[a-z][a-z0-9_]{0,59}")
+_NOT_PYTHON = re.compile(r"^\s*[%!]", re.MULTILINE)  # what IPython alone understands
 _installed = False
 
 
@@ -65,9 +66,12 @@ def save_job(line: str, cell: str) -> None:
     except (SyntaxError, ValueError) as error:
         # What an earlier cell saved must not be mistaken for this one.
         path.unlink(missing_ok=True)
-        line_said = f"line {error.lineno}" if isinstance(error, SyntaxError) else "it"
+        number = getattr(error, "lineno", None)
+        line_said = f", line {number}" if number else ""
+        ipython = _NOT_PYTHON.search(cell)
         raise BadArgument(
-            f"This cell is no Python, {line_said}: {getattr(error, 'msg', error)}.",
+            f"This cell is no Python{line_said}: {getattr(error, 'msg', error)}.",
+            cause="a job is a script: %magics and !commands are the notebook's" if ipython else "",
             action=f"mend it and run the cell again; until then there is no job {name!r}",
         ) from None
     for run in launcher.live_runs():

@@ -30,7 +30,36 @@ def test_a_cell_that_is_no_python_leaves_no_older_job_to_be_run(here: Path) -> N
         catalogue.find_job("mine")
 
 
-@pytest.mark.parametrize("name", ["", "two words", "queue", "torch", "hello_ranks", "../x", "9a"])
+@pytest.mark.parametrize(
+    ("cell", "said"),
+    [
+        ("pass\0\n", "no Python: .*null bytes"),
+        ("x = '\ud800'\n", "no Python: .*surrogates"),
+        ("%matplotlib inline\npass\n", r"line 1: .*%magics and !commands are the notebook's"),
+        ("pass\n  !ls\n", r"line 2: .*%magics and !commands are the notebook's"),
+    ],
+)
+def test_a_cell_that_is_no_script_is_told_why(cell: str, said: str, here: Path) -> None:
+    with pytest.raises(BadArgument, match=f"(?s){said}.*What to do"):
+        notebook.save_job("mine", cell)
+    assert not list(here.iterdir())
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "two words",
+        "queue",
+        "torch",
+        "hello_ranks",
+        "../x",
+        "9a",
+        "__main__",
+        "__init__",
+        "x" * 99,
+    ],
+)
 def test_a_name_that_would_hide_something_is_refused(name: str, here: Path) -> None:
     with pytest.raises(BadArgument, match="cannot be called"):
         notebook.save_job(name, "pass\n")
