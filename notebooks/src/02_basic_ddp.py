@@ -39,7 +39,8 @@ doctor()
 # ## Where do we start?
 #
 # With the loop that you know. It logs its loss in each step, and all of its weights at the end: the
-# *oracle* that every later script must reproduce.
+# *oracle* that every later script must reproduce. The scripts are a ladder: each *rung* is a small
+# change of the one below.
 
 # %%
 show_job("train_one_process")
