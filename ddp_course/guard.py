@@ -301,6 +301,15 @@ def descendants(root: int) -> set[int]:
     return found
 
 
+def any_stopped(pid: int) -> bool:
+    """Whether a process or a child of it stands still, stopped by a signal (Linux)."""
+    with contextlib.suppress(OSError):
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        states = [Path(f"/proc/{one}/stat").read_bytes() for one in (pid, *children)]
+        return any(state.rpartition(b")")[2].split()[0] == b"T" for state in states)
+    return False
+
+
 def end_leftovers(runs: Path) -> set[int]:
     """Kill what runs below this folder have left although they are over (Linux).
 

@@ -40,6 +40,7 @@ _IDLE_POLL_S = 0.1  # the same after a second without anything new: the job need
 _START_S = 120.0  # for a new warm host to import torch, on a busy machine
 _TELL_S = 2.0  # for the ranks to write their ledgers, on a busy machine; it takes some 20 ms
 _DUMP_S = 1.0  # for the ranks to write their stacks before the end
+_END_S = 20.0  # for a launch to end when it is told to; it takes 2 s if its supervisor lives
 # A node is taken for lost after 5 s without a sign of life. With fewer than 3 attempts a live one
 # can be taken for dead, and two jobs come of it.
 _NODE_PATIENCE = "last_call_timeout=2,keep_alive_interval=1,keep_alive_max_attempt=5"
@@ -290,6 +291,7 @@ class _Launch:
             if not self._ended_by:
                 self._ended_by = why
                 self._run.stop_s = self._run.elapsed_s
+            self._give_up_s = min(self._give_up_s, time.monotonic() + _END_S)
             self._send(stop=True)
 
     def signal(self, rank: int, number: int) -> None:
@@ -414,7 +416,10 @@ class _Launch:
                 self._send(who=True)
                 ask_again = now + 0.5
             if now > self._give_up_s:
-                raise CannotRun("the launch did not end when it was told to; it was abandoned")
+                self._end_by_force()
+                raise CannotRun(
+                    "the launch did not end when it was told to, and was ended by force"
+                )
 
     def _time_is_up(self, now: float) -> float:
         """First ask every rank for its ledger, then for its stack, then stop; returns when to act.
@@ -433,8 +438,15 @@ class _Launch:
             self._signal_all(signal.SIGABRT, signal.SIGCONT)
             return now + _DUMP_S
         self.stop(self._ended_by)
-        self._give_up_s = now + 10
         return math.inf
+
+    def _end_by_force(self) -> None:
+        """Its supervisor does not act: perhaps it was stopped. End what is below it from here."""
+        if self._guard is None:
+            warm_start.close()
+            return
+        for pid in (*guard.descendants(self._guard.pid), self._guard.pid):
+            guard.send_signal(pid, signal.SIGKILL)
 
     def _signal_all(self, *numbers: int) -> None:
         for rank in range(self._plan.ranks):

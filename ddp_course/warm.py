@@ -66,7 +66,8 @@ class Host:
         return self._guard.pid
 
     def alive(self) -> bool:
-        return self._guard.poll() is None
+        """Whether it can take a launch: neither gone nor stopped by a signal."""
+        return self._guard.poll() is None and not guard.any_stopped(self._guard.pid)
 
     def connect(self, request: Mapping[str, Any]) -> socket.socket:
         """Open one launch; the connection is its link (see guard). Raises OSError if it is gone."""

@@ -15,7 +15,7 @@ from typing import Any
 
 import psutil
 import pytest
-from launching import caller, script, until
+from launching import caller, family, lives, script, until
 
 from ddp_course import catalogue, diagnose, launch, launcher, notebook, runs
 from ddp_course.errors import BadArgument, CannotRun
@@ -365,6 +365,25 @@ def test_a_stopped_run_says_so(tmp_path: Path, way: bool) -> None:
     assert "stopped by you" in said
     assert "failed" not in said
     assert "fail" not in str(diagnose(Run.open(run.folder)))
+
+
+def test_a_launch_whose_supervisor_stands_still_ends_by_force(
+    tmp_path: Path, way: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launcher, "_END_S", 0.5)
+    run = start(script(tmp_path, "import time\nprint('alive', flush=True)\ntime.sleep(60)"), 2, way)
+    until(lambda: shows(run, "alive") and run.lanes()[0].pid, "a rank")
+    parents = psutil.Process(run.lanes()[0].pid).parents()
+    supervisor = parents[0] if way else parents[1]  # a plain rank is torchrun's child
+    below = [supervisor, *family(supervisor.pid)]
+    assert len(below) > 3
+    supervisor.suspend()
+    run.stop()
+    assert run.wait().ended == "stopped"
+    assert run.failure is not None
+    assert "by force" in run.failure.what
+    until(lambda: not any(map(lives, below)), "the end of all its processes")
+    assert launch(script(tmp_path, "pass"), ranks=1, warm=way, limit_s=LONG_S).ok
 
 
 # Limits of time

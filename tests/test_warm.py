@@ -507,11 +507,10 @@ def test_a_host_is_not_idle_while_a_launch_runs(
 def test_a_killed_host_is_replaced(tmp_path: Path) -> None:
     job = script(tmp_path, "print('ok')")
     assert launch(job, ranks=1, limit_s=LONG_S).ok
-    for find in (host_process, lambda: host_process().parent()):
-        victim = find()
-        assert victim is not None
+    for number in (signal.SIGKILL, signal.SIGSTOP, None):
+        victim = host_process() if number else psutil.Process(host_process().ppid())
         below = [victim, *victim.children(recursive=True)]
-        victim.kill()
+        victim.send_signal(number or signal.SIGKILL)
         assert launch(job, ranks=1, limit_s=LONG_S).ok
         until(lambda below=below: not any(map(lives, below)), "the old host's end")
 
