@@ -388,7 +388,8 @@ def _started_again(e: Evidence) -> Diagnosis | None:
         for rank, mine in e.ledgers.items()
         if mine.entries and in_function(mine, ("init_process_group",))
     ]
-    alone = e.ended != "failed" and len(again) < len(e.ledgers)
+    words = "\n".join(failures.last_words(e.lines, rank) for rank in e.ledgers)
+    alone = len(again) < len(e.ledgers) and not re.search("connectFullMesh|Connection", words)
     if not again or alone or (e.ended == "running" and waited_s(e, again) < threshold(e)):
         return None
     return Diagnosis(
