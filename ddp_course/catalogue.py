@@ -16,7 +16,7 @@ import difflib
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -214,6 +214,16 @@ def flags(script: Path, given: Mapping[str, Any]) -> list[str]:
             )
         words += knobs[name].words(value)
     return words
+
+
+def after_options(script: Path, words: Sequence[str]) -> list[str]:
+    """A script and its words as they stand after torchrun's own options.
+
+    Without `--` torchrun takes a script's --num for a short form of its own --numa-binding. The
+    course's jobs have no such flag, and their commands are to be read.
+    """
+    needed = script.parent != JOBS and any(word.startswith("--") for word in words)
+    return [*["--"] * needed, str(script), *words]
 
 
 def _parse(script: Path) -> ast.Module | None:

@@ -141,9 +141,7 @@ class _Plan:
         self.words = [*catalogue.flags(self.script, knobs), *argv]
         _check_memory(nodes * ranks, "warm" if self.warm else "plain")
         _prepare_data(self.script, knobs)
-        foreign = self.script.parent != catalogue.JOBS
-        # torchrun takes a script's `--num` for a short form of its own options without this.
-        self.separator = ["--"] if foreign and any(w[:2] == "--" for w in self.words) else []
+        self.script_and_words = catalogue.after_options(self.script, self.words)
         self.nodes, self.ranks = nodes, nodes * ranks  # of all nodes together
         self.trace, self.limit_s, self.restarts = trace, float(limit_s), restarts
         self.given_env, self.knobs = dict(env), dict(knobs)
@@ -176,7 +174,7 @@ class _Plan:
         if self.nodes > 1:  # what guard.environment_of says
             conf = filter(None, ["is_host=$((node==0))", self.patience])
             parts.append(f"--rdzv-conf={','.join(conf)}")
-        text = " ".join([*parts, shlex.join([*self.separator, str(self.script), *self.words])])
+        text = " ".join([*parts, shlex.join(self.script_and_words)])
         if self.nodes > 1:
             each = " ".join(str(node) for node in range(self.nodes))
             text = f"for node in {each}; do {text} & done; wait"
@@ -372,7 +370,7 @@ class _Launch:
             link = warm_start.connect(env, request)
         else:
             torchrun = [sys.executable, "-m", "torch.distributed.run", *plan.torchrun_args]
-            command = [*torchrun, *plan.separator, str(plan.script), *plan.words]
+            command = [*torchrun, *plan.script_and_words]
             with open(log, "wb") as output:
                 self._guard, link = guard.start(
                     command,

@@ -96,6 +96,6 @@ def slurm_script(
             "addresses (PyTorch issue 135712)\n"
             if restarts
             else "",
-            script=shlex.join([str(script), *catalogue.flags(script, knobs)]),
+            script=shlex.join(catalogue.after_options(script, catalogue.flags(script, knobs))),
         )
     )

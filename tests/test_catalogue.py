@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import subprocess
+import sys
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import pytest
@@ -167,6 +171,32 @@ def test_whatever_lies_in_the_folder_is_not_waited_for(
     for there in ("pipe.py", "folder.py"):
         with pytest.raises(BadArgument, match="is not a Python file"):
             catalogue.find_job(there)
+
+
+def test_torchrun_takes_no_flag_of_a_script_for_its_own(script: Path) -> None:
+    """Judged by torchrun's own parser, for the course's jobs, which go without `--`, too."""
+    words = ["--num", "1", "--log=x", "--max", "2", "--", "--start"]
+    commands = [catalogue.after_options(script, words)]
+    for job in map(catalogue.find_job, catalogue.names()):
+        flags = [knob.flag for knob in catalogue.knobs_of(job).values()]
+        commands.append(catalogue.after_options(job, flags))
+    parse = """
+        import json, sys
+        from torch.distributed.run import get_args_parser
+        for words in json.load(sys.stdin):
+            given = get_args_parser().parse_args(["--standalone", "--nproc-per-node=2", *words])
+            print(json.dumps([given.training_script, *given.training_script_args]))
+        """
+    ended = subprocess.run(
+        [sys.executable, "-c", dedent(parse)],
+        input=json.dumps(commands),
+        capture_output=True,
+        text=True,
+    )
+    assert ended.returncode == 0, ended.stderr
+    arrived = list(map(json.loads, ended.stdout.splitlines()))
+    assert arrived == [words if words[0] != "--" else words[1:] for words in commands]
+    assert arrived[0] == [str(script), *words]
 
 
 def test_a_job_without_knobs_says_so(tmp_path: Path) -> None:
