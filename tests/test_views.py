@@ -182,6 +182,16 @@ def test_the_number_of_steps_may_be_the_jobs_own(run: FakeRun) -> None:
     assert "2 / 8" in plain(panel.show(run).html())
 
 
+def test_colours_for_a_terminal_are_left_out(run: FakeRun) -> None:
+    red = "\x1b[1;31mred\x1b[0m\x1b[K \x1b]0;heading\x07[2] 漢\t\a\0ok"
+    run.rows[0].last_line = red
+    run.printed = [Line(0.1, 0, "stdout", red)]
+    for run.done in (False, True):
+        html = panel.show(run).html()
+        assert html.count("red [2] 漢\tok") >= 2
+        assert not re.search(r"[\x00\x07\x1b]|heading|31m", html)
+
+
 def test_what_a_job_prints_stays_text(run: FakeRun) -> None:
     run.job = run.command = run.rows[0].last_line = EVIL
     run.knobs = {"name": EVIL}

@@ -11,6 +11,7 @@ readable in a saved notebook, where no widget lives.
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -30,6 +31,9 @@ _PERIOD_S = 0.1  # at most ten pictures a second
 _TICK_S = 0.5  # the clock moves without news, too
 _TAIL, _LONG_TAIL = 12, 400
 _ROW_PX = 30
+_FOR_TERMINALS = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f]"
+)
 _MOST_ROWS = 8  # of buttons; with more ranks one row serves the rank that is chosen
 
 
@@ -283,7 +287,7 @@ def _lane(run: Run, lane: Lane) -> str:
     if run.done and lane.exit_code:
         word += f" ({lane.exit_code})"
     attempt = f' <span class="ddpc-quiet">try {lane.attempt + 1}</span>' if lane.attempt else ""
-    line = escape(lane.last_line[:300])
+    line = escape(_legible(lane.last_line)[:300])
     return (
         f'<div class="ddpc-lane">{badge(lane.rank)}'
         f'<span class="ddpc-lane-state">{state_of(lane.state, word)}{attempt}</span>'
@@ -340,13 +344,18 @@ def _loss(lane: Lane) -> str:
     return "" if lane.loss is None else f"loss {lane.loss:.4g}"
 
 
+def _legible(text: str) -> str:
+    """Without what only a terminal understands: colours, cursor movements, the bell."""
+    return _FOR_TERMINALS.sub("", text)
+
+
 def _tail(lines: list[Line], *, tall: bool = False) -> str:
     if not lines:
         return '<div class="ddpc ddpc-tail ddpc-quiet">no output yet</div>'
     rows = "".join(
         f'<div class="ddpc-line"><span class="ddpc-time">{line.t_s:.2f}</span>{badge(line.rank)}'
         f'<code class="ddpc-{"err" if line.stream == "stderr" else "out"}">'
-        f"{escape(line.words[:2000]) or '&nbsp;'}</code></div>"
+        f"{escape(_legible(line.words)[:2000]) or '&nbsp;'}</code></div>"
         for line in lines
     )
     return f'<div class="ddpc ddpc-tail {"ddpc-tall" if tall else ""}"><div>{rows}</div></div>'
