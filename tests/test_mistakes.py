@@ -382,8 +382,9 @@ def acts_ex06(inputs: PerRank) -> Acts:
     yield "model forgotten", ends(*ex06.PARTS, forget="model")
     again = [*range(second), *range(third - second), *range(steps)]
     yield "step number forgotten", ends(again, forwards=steps)
-    last = second - 1
-    yield "one step repeated", ends([*range(last + 1), last, *range(last, steps)], forwards=6)
+    again = [*range(second), *range(second - 1, third - 1), *range(third - 2, steps)]
+    yield "one step repeated", ends(again, forwards=steps - third + 2)
+    yield "not saved after every step", merged(good, everywhere(inputs, forwards=2))
     yield "every rank writes", merged(good, everywhere(inputs, writes=1))
 
 

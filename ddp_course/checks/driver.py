@@ -462,7 +462,7 @@ def _kill_rank_1() -> None:
 
 def drive_ex06(function: Function, inputs: Tensors, device: torch.device) -> Tensors:
     """Train, twice interrupted: rank 1 is killed in its fourth forward; after the restart, rank 0
-    in the middle of its second save."""
+    in the middle of its third save."""
     rank, forwards, saves = dist.get_rank(), 0, 0
     module = Broad(3, 1, bias=False, ballast=SAVED_BALLAST).to(device)
     module.weight.data = torch.tensor(inputs["weight"], device=device)
@@ -482,7 +482,7 @@ def drive_ex06(function: Function, inputs: Tensors, device: torch.device) -> Ten
     def save(obj: Any, f: Any, *more: Any, **named: Any) -> None:  # named as torch.save's are
         nonlocal saves
         saves += not torch.is_storage(obj)  # of a tensor that is pickled, perhaps to be sent
-        if attempt() != 1 or rank != 0 or saves != 2:
+        if attempt() != 1 or rank != 0 or saves != 3:
             really_save(obj, f, *more, **named)
             return
         whole = io.BytesIO()

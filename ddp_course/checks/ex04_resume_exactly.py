@@ -22,7 +22,7 @@ from ddp_course.checks.manifest import (
     all_reduced,
 )
 
-BATCHES, SIZE, FEATURES = 6, 4, 3
+BATCHES, SIZE, FEATURES = 7, 4, 3  # 7 is prime: who saves after some steps only has the last not
 MOST_FIRST = 3  # steps before the interruption
 
 
@@ -210,14 +210,14 @@ EXERCISE = Exercise(
         ),
         Mistake(
             "every batch again",
-            "All six batches were trained again after the interruption. Save how many steps are "
+            "All batches were trained again after the interruption. Save how many steps are "
             "done, and begin the loop there.",
             _all_again,
         ),
         Mistake(
             "saved before the step",
             "Called again when all was done, your function took the last step once more: what that "
-            "did was not saved any more. Take the step first, and save then.",
+            "did was not saved any more. Take the step first, and save then, after every step.",
             _saved_before,
         ),
         Mistake(

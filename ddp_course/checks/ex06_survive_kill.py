@@ -25,8 +25,8 @@ from ddp_course.checks.manifest import (
 
 STEPS, SAMPLES, FEATURES = 8, 4, 3
 LEARNING_RATE, MOMENTUM = 0.1, 0.9
-STARTS = (0, 3, 4)
-PARTS = range(3), range(3, 4), range(4, STEPS)  # what each of them adds
+STARTS = (0, 3, 5)  # 1 is the only number of steps between saves that leads to these
+PARTS = range(3), range(3, 5), range(5, STEPS)  # what each of them adds
 
 
 def _draw(random: np.random.Generator, ranks: int) -> PerRank:
@@ -85,6 +85,11 @@ def _from_zero(inputs: PerRank, outputs: PerRank) -> bool:
     return all_close(outputs, _uninterrupted(inputs)) and all_close(outputs, whole)
 
 
+def _saved_seldom(inputs: PerRank, outputs: PerRank) -> bool:
+    right = all_close(outputs, _uninterrupted(inputs))
+    return right and not all_close(outputs, _rest(inputs))
+
+
 def _optimizer_forgotten(inputs: PerRank, outputs: PerRank) -> bool:
     return all_close(outputs, _everywhere(inputs, _trained(inputs, *PARTS, forget="optimizer")))
 
@@ -100,14 +105,14 @@ def _step_forgotten(inputs: PerRank, outputs: PerRank) -> bool:
 
 
 def _step_repeated(inputs: PerRank, outputs: PerRank) -> bool:
-    # Each save says one step less than it holds: 0 1 2 | 2 | 2 3 … 7.
-    last = STARTS[1] - 1
-    batches = [*range(last + 1), last, *range(last, STEPS)]
+    # Each save says one step less than it holds: 0 1 2 | 2 3 | 3 4 … 7.
+    _, second, third = STARTS
+    batches = [*range(second), *range(second - 1, third - 1), *range(third - 2, STEPS)]
     return all_close(outputs, _everywhere(inputs, _trained(inputs, batches)))
 
 
 def _step_skipped(inputs: PerRank, outputs: PerRank) -> bool:
-    # Each start takes the number of steps done for the last one: 0 1 2 | 4 | 6 7.
+    # Each start takes the number of steps done for the last one: 0 1 2 | 4 5 | 7.
     _, second, third = STARTS
     batches = [*range(second), *range(second + 1, third + 1), *range(third + 2, STEPS)]
     return all_close(outputs, _everywhere(inputs, _trained(inputs, batches)))
@@ -139,7 +144,8 @@ EXERCISE = Exercise(
     ranks=3,
     restarts=2,
     draw=_draw,
-    moves=lambda ranks: len(PARTS[-1]) * all_reduced(SAVED_BALLAST, ranks),
+    # One step less than a right answer: who begins too late has communicated as well.
+    moves=lambda ranks: (len(PARTS[-1]) - 1) * all_reduced(SAVED_BALLAST, ranks),
     checks=(
         Check(
             id="weights",
@@ -222,6 +228,13 @@ EXERCISE = Exercise(
             "if dist.get_rank() == 0.",
             _all_write,
             question="After a step the ranks are equal. How many of them need to write that down?",
+        ),
+        Mistake(
+            "not saved after every step",
+            "The weights are right, but the last start did not begin behind the last step that was "
+            "finished. Save after every step, and begin with the next.",
+            _saved_seldom,
+            question="A kill comes right after a step. Which of your files knows of that step?",
         ),
     ),
     errors={

@@ -16,7 +16,7 @@ really_array = main._array
 
 def array(tensor):
     all_steps = tensor.dim() == 0 and int(tensor) == 8
-    return really_array(torch.tensor(4) if all_steps else tensor)
+    return really_array(torch.tensor(3) if all_steps else tensor)
 
 
 def train(model, optimizer, batches, path):
