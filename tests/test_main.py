@@ -66,6 +66,14 @@ def test_only_run_takes_flags_of_a_job() -> None:
     assert left.value.code == 2
 
 
+@pytest.mark.parametrize("flag", ["--ranks=4", "--warm", "--argv=x", "--job=x", "--limit-s=3"])
+def test_flags_of_run_after_the_dashes_are_sent_back(
+    flag: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", "hello_ranks", "--", flag]) == 2
+    assert "before --" in capsys.readouterr().err
+
+
 def test_an_interrupt_exits_130(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted() -> Report:
         raise KeyboardInterrupt

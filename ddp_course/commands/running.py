@@ -108,6 +108,12 @@ def _run(given: argparse.Namespace) -> int:
 
     script = catalogue.find_job(given.job)
     ours = script.parent == catalogue.JOBS  # what another script's words mean, only it knows
+    knobs = knobs_of(given.flags) if ours else {}
+    if clashes := [name for name in knobs if name in ("job", *catalogue.OF_LAUNCH)]:
+        raise BadArgument(
+            f"After -- comes --{clashes[0]}, which is no flag of the job {script.stem!r}.",
+            action=f"put what `run` itself takes before --: run {script.stem} --ranks 4 -- …",
+        )
     run = launch(
         script,
         ranks=given.ranks,
@@ -119,7 +125,7 @@ def _run(given: argparse.Namespace) -> int:
         env=_variables(given.env),
         wait=True,
         argv=[] if ours else given.flags,
-        **(knobs_of(given.flags) if ours else {}),
+        **knobs,
     )
     _say_more(run)
     return 0 if run.ok else 1
