@@ -29,6 +29,7 @@ _TABLE_ROW = re.compile(r"rank\s+: (\d+) \(local_rank: \d+\)\s+exitcode\s+: (-?\
 _TOLD = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: \d+\) of binary")
 _EXCEPTION = re.compile(r"[\w.]+(Error|Exception|Interrupt|Exit)\b")
 _HANDLED = "During handling of the above exception, another exception occurred:"
+_GROUP = re.compile(r"  \| ([\w.]*ExceptionGroup: .*)")
 _THREAD = re.compile(r"(Current thread|Thread) 0x[0-9a-f]+.* \(most recent call first\):")
 _FRAME = re.compile(r'  File "(?P<file>.+)", line (?P<line>\d+) in (?P<function>.+)')
 _PREFIX = re.compile(r"\[rank\d+\]: ")  # torch puts it before each line of a traceback
@@ -208,6 +209,8 @@ def exception_of(lines: Sequence[Line], rank: int) -> str:
     """
     texts = [line.text for line in stderr_of(lines, rank)]
     last = next((text for text in reversed(texts) if _EXCEPTION.match(text)), "")
+    if not last:
+        last = next((found[1] for text in texts if (found := _GROUP.match(text))), "")
     if _FOLLOWED.search(last) and _HANDLED in texts:
         before = reversed(texts[: len(texts) - texts[::-1].index(_HANDLED)])
         own = (text for text in before if _EXCEPTION.match(text) and not _FOLLOWED.search(text))

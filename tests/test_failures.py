@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import traceback
 from pathlib import Path
 
 from ddp_course import failures
@@ -42,6 +43,16 @@ def test_among_equals_the_earliest_comes_first() -> None:
     observed = Observed(deaths=[(1.0, 2, -9), (1.1, 0, -9)])
     assert first_rank([], observed, {0: -9, 2: -9}) == 2
     assert first_rank([], observed, {0: 0, 2: -signal.SIGTERM}) is None
+
+
+def test_a_group_of_exceptions_is_named_by_its_own_line() -> None:
+    try:
+        raise ExceptionGroup("two of them", [ValueError(1), KeyError("k")])
+    except ExceptionGroup as error:
+        texts = "".join(traceback.format_exception(error)).splitlines()
+    lines = [Line(1.0, 0, "stderr", f"[rank0]: {text}") for text in texts]
+    assert failures.exception_of(lines, 0) == "ExceptionGroup: two of them (2 sub-exceptions)"
+    assert "KeyError: 'k'" in failures.traceback_of(lines, 0)
 
 
 def test_the_same_error_on_every_rank_is_told_once() -> None:
