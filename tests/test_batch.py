@@ -434,6 +434,7 @@ def test_an_interrupted_batch_loses_nothing_and_goes_on(
     until(lambda: not any(one.is_running() for one in below), "the end of all its processes")
     if how == signal.SIGINT:
         assert os.listdir(temp) == [], "an interrupted grader tidies up"
+        assert "the same command goes on" in said
     assert all(path.read_bytes() == data for path, data in kept.items())
     second = begin(real, temp, "-j", "2")
     said, _ = second.communicate(timeout=300)

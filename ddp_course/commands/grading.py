@@ -59,6 +59,9 @@ def _grade(given: argparse.Namespace) -> int:
         outcome = batch.grade(
             given.folder, students, given.out, options, say=_say, hidden=[given.roster.parent]
         )
+    except KeyboardInterrupt:
+        print("What was graded is kept; the same command goes on from here.", file=sys.stderr)
+        raise
     except NoSandbox as error:
         print(error, file=sys.stderr)
         return NO_SANDBOX
