@@ -14,15 +14,13 @@ and world size by itself; the others must be told.
 import argparse
 import os
 import socket
-import tempfile
 import time
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
 from ddp_course.devices import my_place
-from ddp_course.report import log, run_rank
+from ddp_course.report import log, my_folder, run_rank
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--method", choices=["env", "tcp", "file"], default="env", help="how to meet")
@@ -43,7 +41,8 @@ def main() -> None:
     # through the store (a table of keys and values) that torchrun's ranks share.
     store = next(dist.rendezvous("env://"))[0]
     if rank == 0:
-        meeting_file = Path(tempfile.mkdtemp()) / "meeting"
+        meeting_file = my_folder().resolve() / "meeting"
+        meeting_file.unlink(missing_ok=True)  # what a killed job left there would mislead this one
         urls = {
             "env": "env://",
             "tcp": f"tcp://127.0.0.1:{free_port()}",
@@ -71,9 +70,6 @@ def main() -> None:
 
     dist.barrier()  # nobody still needs the meeting place
     dist.destroy_process_group()
-    if rank == 0:
-        meeting_file.unlink(missing_ok=True)
-        meeting_file.parent.rmdir()
 
 
 if __name__ == "__main__":
