@@ -328,7 +328,7 @@ def test_a_kernel_ends(notebook: Notebook, way: bool, end: str) -> None:
         assert lives(host), "the host serves the next launch"
     (folder,) = (notebook.folder / "tmp").iterdir()  # the host's
     assert {path.name for path in folder.iterdir()} <= {f"torchinductor_{getpass.getuser()}"}
-    notebook.run("assert run.done and run.ended == 'stopped', run")
+    notebook.run("run.wait(); assert run.ended == 'stopped', run")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=lambda n: n.name)
