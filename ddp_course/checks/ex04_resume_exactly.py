@@ -22,7 +22,7 @@ from ddp_course.checks.manifest import (
     all_reduced,
 )
 
-BATCHES, SIZE, FEATURES = 7, 4, 3  # 7 is prime: who saves after some steps only has the last not
+BATCHES, SIZE, FEATURES = 7, 4, 3  # 7 is prime: saving every second step misses the last
 MOST_FIRST = 3  # steps before the interruption
 
 

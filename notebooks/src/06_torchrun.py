@@ -200,11 +200,11 @@ rare = launch(
     "survive_kill", ranks=2, restarts=1, save_every=8, pause_ms=80.0, wait=False
 ).wait_for_step(9)
 rare.kill(1)
-again = rare.values("resumed_at")[-1]  # 8, or 16 if this machine was slow to kill
 
 # %%
-found = "the last checkpoint" if again and again % 8 == 0 else "the step of the kill"
-guess.reveal(f"at {found}" if again else "at step 0", note=attempts(rare).message)
+begins = {0: "at step 0", 8: "at the last checkpoint", 16: "at the last checkpoint"}
+again = rare.values("resumed_at")[-1]
+guess.reveal(begins.get(again, "at the step of the kill"), note=f"at step {again}")
 
 # %%
 attempts(rare)
