@@ -730,9 +730,9 @@ def exit_text(code: int | None) -> str:
     return f"exit code {code}"
 
 
-def counted(ranks: int) -> str:
+def counted(number: int, what: str = "rank") -> str:
     """ "1 rank", "2 ranks"."""
-    return f"{ranks} rank" + "s" * (ranks != 1)
+    return f"{number} {what}" + "s" * (number != 1)
 
 
 def _heading(failure: Failure) -> str:

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -135,6 +136,8 @@ def test_attempts_of_one_start() -> None:
     told = attempts(launch("survive_kill", ranks=1))
     assert (told.restarts, told.failed_first, told.recovery_s, told.repeated) == (0, None, None, 0)
     assert "its end" in str(told)
+    assert told.message == "1 start, 0 steps done twice"
+    assert replace(told, repeated=1).message == "1 start, 1 step done twice"
 
 
 def test_two_nodes_are_one_job() -> None:

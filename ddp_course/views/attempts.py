@@ -8,7 +8,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from ddp_course.errors import NoEvidence
-from ddp_course.runs import check_run, exit_text
+from ddp_course.runs import check_run, counted, exit_text
 from ddp_course.views.style import page, table, text_table
 
 if TYPE_CHECKING:
@@ -61,8 +61,8 @@ class Attempts:
     @property
     def message(self) -> str:
         """The one thing that the view says."""
-        starts = f"{len(self.rows)} start" + "s" * (len(self.rows) != 1)
-        return f"{starts}, {self.repeated} steps done twice"
+        starts, steps = counted(len(self.rows), "start"), counted(self.repeated, "step")
+        return f"{starts}, {steps} done twice"
 
     def __str__(self) -> str:
         return self.message + "\n" + text_table(list(_HEAD), [list(r._cells) for r in self.rows])

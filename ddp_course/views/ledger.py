@@ -70,10 +70,10 @@ class Collectives:
         """The one thing that the view says."""
         found, count = self.divergence, sum(row.verdict == "same" for row in self.rows)
         if found is None:
-            said = f"{counted(len(self.ledgers))}, {_calls(count)}, the same on each"
+            said = f"{counted(len(self.ledgers))}, {counted(count, 'call')}, the same on each"
         else:
             before = self._where(found)
-            said = f"{_calls(before)} the same on all ranks, then {_parting(found)}"
+            said = f"{counted(before, 'call')} the same on all ranks, then {_parting(found)}"
         if self.silent:
             said += f"; no word from {_ranks(self.silent)}"
         return said
@@ -214,10 +214,6 @@ def _parting(found: Divergence) -> str:
 
 def _ranks(ranks: Sequence[int]) -> str:
     return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(map(str, ranks))
-
-
-def _calls(count: int) -> str:
-    return f"{count} call" + "s" * (count != 1)
 
 
 def _cell(text: str, width: str) -> str:
