@@ -1,8 +1,8 @@
 """ddp_course: learn PyTorch distributed training by running it.
 
 The public names are resolved on first use, so that importing the package costs nothing: a rank
-that only wants `ddp_course.report` does not pay for the notebook's panel, and a notebook's kernel
-never imports torch.
+that only wants `ddp_course.rank.report` does not pay for the notebook's panel, and a notebook's
+kernel never imports torch.
 """
 
 from __future__ import annotations
@@ -12,27 +12,27 @@ import sys
 from typing import Any
 
 _HOME = {
-    "Diagnosis": "ddp_course.diagnosis",
-    "Run": "ddp_course.runs",
-    "attempts": "ddp_course.views.attempts",
-    "bars": "ddp_course.views.bars",
+    "Diagnosis": "ddp_course.diagnosis.diagnose",
+    "Run": "ddp_course.run.run",
+    "attempts": "ddp_course.show.attempts",
+    "bars": "ddp_course.show.bars",
     "check": "ddp_course.checks",
-    "collectives": "ddp_course.views.ledger",
-    "compare": "ddp_course.views.compare",
-    "diagnose": "ddp_course.diagnosis",
+    "collectives": "ddp_course.show.ledger",
+    "compare": "ddp_course.show.compare",
+    "diagnose": "ddp_course.diagnosis.diagnose",
     "doctor": "ddp_course.machine",
-    "explore": "ddp_course.views.explore",
+    "explore": "ddp_course.show.explore",
     "hint": "ddp_course.checks",
-    "launch": "ddp_course.launcher",
-    "parts": "ddp_course.views.bars",
-    "predict": "ddp_course.views.predict",
+    "launch": "ddp_course.launcher.launch",
+    "parts": "ddp_course.show.bars",
+    "predict": "ddp_course.show.predict",
     "progress": "ddp_course.checks",
     "reset": "ddp_course.checks",
-    "show_diff": "ddp_course.views.diff",
-    "show_job": "ddp_course.views.diff",
-    "slurm_script": "ddp_course.slurm",
-    "stages": "ddp_course.views.stages",
-    "timeline": "ddp_course.views.timeline",
+    "show_diff": "ddp_course.show.diff",
+    "show_job": "ddp_course.show.diff",
+    "slurm_script": "ddp_course.launcher.slurm",
+    "stages": "ddp_course.show.stages",
+    "timeline": "ddp_course.show.timeline",
 }
 
 __all__ = sorted(_HOME)  # noqa: PLE0605 - the table above is the one list of names

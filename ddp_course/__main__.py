@@ -24,8 +24,9 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from ddp_course.commands import grading, learning, running
+from ddp_course.commands import learning, running
 from ddp_course.errors import CourseError
+from ddp_grading import commands as grading
 
 Command = Callable[[argparse.Namespace], int]
 

@@ -16,9 +16,11 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from ddp_course import catalogue, launcher, warm
 from ddp_course.errors import BadArgument, CourseError
-from ddp_course.runs import Run
+from ddp_course.launcher import catalogue
+from ddp_course.launcher import launch as launcher
+from ddp_course.process import warm
+from ddp_course.run.run import Run
 
 _CELL_JOB = re.compile(r"_?[a-z][a-z0-9_]{0,59}")
 _NOT_PYTHON = re.compile(r"^\s*[%!]", re.MULTILINE)  # what IPython alone understands
@@ -120,7 +122,7 @@ def _start_host() -> None:
 
 
 def _show(run: Run) -> None:
-    from ddp_course.views import panel
+    from ddp_course.show import panel
 
     _ipython_display().display(panel.show(run))
 

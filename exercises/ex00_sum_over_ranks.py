@@ -16,8 +16,8 @@ API: torch.distributed.all_reduce(tensor) adds up over ranks and overwrites the 
 import torch
 import torch.distributed as dist
 
-from ddp_course.devices import my_place
-from ddp_course.report import log, run_rank
+from ddp_course.rank.place import my_place
+from ddp_course.rank.report import log, run_rank
 
 
 def sum_over_ranks(number: torch.Tensor) -> torch.Tensor:

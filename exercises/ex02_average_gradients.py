@@ -18,8 +18,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from ddp_course.devices import my_place
-from ddp_course.report import log, run_rank
+from ddp_course.rank.place import my_place
+from ddp_course.rank.report import log, run_rank
 
 
 def average_gradients(model: nn.Module) -> None:

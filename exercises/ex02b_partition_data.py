@@ -25,8 +25,8 @@ import math
 import torch
 import torch.distributed as dist
 
-from ddp_course.devices import my_place
-from ddp_course.report import log, run_rank
+from ddp_course.rank.place import my_place
+from ddp_course.rank.report import log, run_rank
 
 
 def my_indices(size: int, epoch: int, rank: int, world_size: int) -> list[int]:

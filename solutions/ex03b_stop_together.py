@@ -18,8 +18,8 @@ bool, and it must lie on this rank's `device`.
 import torch
 import torch.distributed as dist
 
-from ddp_course.devices import my_place
-from ddp_course.report import log, run_rank
+from ddp_course.rank.place import my_place
+from ddp_course.rank.report import log, run_rank
 
 
 def agree_to_stop(wish: bool, device: torch.device) -> bool:

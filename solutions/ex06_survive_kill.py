@@ -26,8 +26,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-from ddp_course.devices import my_place
-from ddp_course.report import log, my_folder, run_rank
+from ddp_course.rank.place import my_place
+from ddp_course.rank.report import log, my_folder, run_rank
 
 Batches = list[tuple[torch.Tensor, torch.Tensor]]
 

@@ -113,7 +113,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def nothing_left_behind() -> Iterator[None]:
     """Fail the session if a process that a test started outlives all tests."""
     yield
-    if warm := sys.modules.get("ddp_course.warm"):
+    if warm := sys.modules.get("ddp_course.process.warm"):
         warm.close()  # it lives as long as its kernel, and that is this process
     deadline = time.monotonic() + 10
     while (left := _alive()) and time.monotonic() < deadline:

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from ddp_course.checks.exercises import EXERCISES
 from ddp_course.checks.verdict import SIGNS, Result, Verdict
-from ddp_course.grading import results, roster
-from ddp_course.grading.results import Record
-from ddp_course.grading.roster import Student
+from ddp_grading import results, roster
+from ddp_grading.results import Record
+from ddp_grading.roster import Student
 
 BOX = "bubblewrap 0.8.0"
 STATUSES = list(SIGNS)

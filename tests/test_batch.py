@@ -25,10 +25,9 @@ from launching import family, until
 from ddp_course.checks.exercises import EXERCISES
 from ddp_course.checks.manifest import Exercise
 from ddp_course.checks.verdict import Result, Verdict
-from ddp_course.commands import grading as commands
 from ddp_course.errors import BadArgument, CannotRun
-from ddp_course.grading import batch, box, results, roster, sandbox
-from ddp_course.grading.batch import Options, grade
+from ddp_grading import batch, box, commands, results, roster, sandbox
+from ddp_grading.batch import Options, grade
 
 ROOT = Path(__file__).resolve().parent.parent
 STEM = EXERCISES["ex00"].stem

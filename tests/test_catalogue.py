@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ddp_course import catalogue
 from ddp_course.errors import BadArgument
+from ddp_course.launcher import catalogue
 
 DECLARATIONS = """
 import argparse

@@ -16,8 +16,8 @@ from corpora import Entry, entries
 from launching import family, short_temp, until
 
 from ddp_course.checks.exercises import EXERCISES
-from ddp_course.grading import sandbox
-from ddp_course.grading.box import Desk, Limits
+from ddp_grading import sandbox
+from ddp_grading.box import Desk, Limits
 
 pytestmark = needs("bwrap")
 

@@ -13,8 +13,8 @@ import numpy
 import pytest
 import torch
 
-from ddp_course.data import load, prepare
 from ddp_course.errors import BadArgument, CannotRun
+from ddp_course.rank.data import load, prepare
 
 # In the place of torchvision in the process that downloads: writes small files in MNIST's format.
 FAKE_TORCHVISION = """
@@ -93,7 +93,7 @@ def test_digits_leave_the_random_state_alone() -> None:
 
 def test_preparing_digits_reads_the_package_without_importing_it() -> None:
     code = (
-        "import sys; from ddp_course.data import prepare; path = prepare('digits');"
+        "import sys; from ddp_course.rank.data import prepare; path = prepare('digits');"
         "assert path.is_file(); print(sorted({'torch', 'sklearn', 'numpy'} & set(sys.modules)))"
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

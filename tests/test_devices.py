@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 import torch
 
-from ddp_course.devices import Place, choose, my_place, time_limit
+from ddp_course.rank.place import Place, choose, my_place, time_limit
 
 
 @pytest.mark.parametrize(

@@ -17,12 +17,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from launching import PATIENCE_S, script, until
 
-from ddp_course import diagnose, symptoms
-from ddp_course.diagnosis import Diagnosis, Evidence, explain, failure_of
-from ddp_course.failures import Lines, Observed, is_halted
-from ddp_course.launcher import launch
-from ddp_course.ledger import Entry, Frame, Ledger, Pair, Raised
-from ddp_course.runs import Line, Run, failure_html, failure_text
+from ddp_course import diagnose
+from ddp_course.diagnosis.diagnose import (
+    Diagnosis,
+    Evidence,
+    explain,
+    failure_of,
+    symptoms,
+)
+from ddp_course.launcher.launch import launch
+from ddp_course.observe.failures import Lines, Observed, is_halted
+from ddp_course.observe.ledger import Entry, Frame, Ledger, Pair, Raised
+from ddp_course.run.run import Line, Run, failure_html, failure_text
 
 T0 = 1.8e9  # some time of day
 BROKEN = "RuntimeError: [pair.cc:561] Connection closed by peer [127.0.0.1]:1."
@@ -1184,7 +1190,7 @@ def test_better_evidence_overrules_a_message() -> None:
 
 
 def test_every_lesson_that_is_named_has_its_section() -> None:
-    text = "\n".join(path.read_text() for path in sorted((ROOT / "ddp_course").glob("*.py")))
+    text = "\n".join(path.read_text() for path in sorted((ROOT / "ddp_course").rglob("*.py")))
     named = set(re.findall(r"""["'](\d\d [A-Z][^"\n]*?\?)["']""", text))
     named |= {symptom.lesson for symptom in symptoms.SYMPTOMS if symptom.lesson}
     assert len(named) > 15

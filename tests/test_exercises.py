@@ -17,8 +17,8 @@ from ddp_course.checks import check
 from ddp_course.checks import judge as judging
 from ddp_course.checks.verdict import Verdict
 from ddp_course.errors import BadArgument
-from ddp_course.launcher import launch
-from ddp_course.runs import Run
+from ddp_course.launcher.launch import launch
+from ddp_course.run.run import Run
 
 ROOT = Path(__file__).resolve().parent.parent
 EXERCISES = sorted(judging.EXERCISES)

@@ -31,9 +31,9 @@ from hypothesis import strategies as st
 
 from ddp_course.__main__ import main
 from ddp_course.errors import BadArgument
-from ddp_course.grading import exports, report, results, roster, templates
-from ddp_course.grading.report import Book, Row, gather
-from ddp_course.grading.roster import Student
+from ddp_grading import exports, report, results, roster, templates
+from ddp_grading.report import Book, Row, gather
+from ddp_grading.roster import Student
 
 ADDRESS = re.compile(r"[\w.+-]+@\w+\.\w+")
 

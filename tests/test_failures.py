@@ -7,9 +7,9 @@ import signal
 import traceback
 from pathlib import Path
 
-from ddp_course import failures
-from ddp_course.failures import Observed, exit_codes, first_rank
-from ddp_course.runs import Line
+from ddp_course.observe import failures
+from ddp_course.observe.failures import Observed, exit_codes, first_rank
+from ddp_course.run.run import Line
 
 BROKEN = "RuntimeError: [pair.cc:561] Connection closed by peer [127.0.0.1]:4711."
 WAITED = "RuntimeError: [unbound_buffer.cc:78] Timed out waiting 10000ms for recv operation"

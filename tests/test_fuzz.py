@@ -13,11 +13,13 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from ddp_course import data, launcher, machine
+from ddp_course import machine
 from ddp_course.__main__ import main
 from ddp_course.checks import exercises
 from ddp_course.errors import BadArgument, CourseError
-from ddp_course.runs import Run
+from ddp_course.launcher import launch as launcher
+from ddp_course.rank import data
+from ddp_course.run.run import Run
 
 # On a busy machine nothing is too slow.
 FUZZ = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

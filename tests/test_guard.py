@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ddp_course import guard
+from ddp_course.process import guard
 
 OLD = time.time() - 3600
 

@@ -18,10 +18,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from ddp_course import catalogue, launcher
-from ddp_course.launcher import launch
-from ddp_course.runs import Run
-from ddp_course.views.timeline import timeline
+from ddp_course.launcher import catalogue
+from ddp_course.launcher import launch as launcher
+from ddp_course.launcher.launch import launch
+from ddp_course.run.run import Run
+from ddp_course.show.timeline import timeline
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -7,7 +7,7 @@ import difflib
 
 import pytest
 
-from ddp_course import catalogue
+from ddp_course.launcher import catalogue
 
 # from, to, and how many lines may be added and removed (docstrings not counted)
 RUNGS = [

@@ -17,10 +17,13 @@ import psutil
 import pytest
 from launching import caller, family, lives, script, until
 
-from ddp_course import catalogue, diagnose, launch, launcher, notebook, runs
+from ddp_course import diagnose, launch, notebook
 from ddp_course.errors import BadArgument, CannotRun
-from ddp_course.runs import Run
-from ddp_course.views import panel
+from ddp_course.launcher import catalogue
+from ddp_course.launcher import launch as launcher
+from ddp_course.run import run as runs
+from ddp_course.run.run import Run
+from ddp_course.show import panel
 
 PATIENT_LIMITS_S = (8, 25, 90)  # the next one where a busy machine was not ready in time
 LONG_S = 240  # a limit that no test reaches
@@ -56,7 +59,7 @@ def shows(run: Run, text: str) -> Any:
 KNOBS_JOB = """
     '''A job with knobs.'''
     import argparse, json, os, sys
-    from ddp_course.report import log, run_rank
+    from ddp_course.rank.report import log, run_rank
 
     def main():
         parser = argparse.ArgumentParser()
@@ -182,7 +185,7 @@ def test_the_rank_that_failed_is_named_with_its_exit_code(
     if code == 1 and name != "sys.exit(text)":
         assert failure.traceback.startswith("Traceback (most recent call last)")
         assert str(job) in failure.traceback
-        assert "warm_host" not in failure.traceback
+        assert "host.py" not in failure.traceback
         assert failure.traceback.count("  File ") == 1
     assert failure.consequences.keys() <= {0}
     last = str(run).splitlines()[-3:]
@@ -289,7 +292,7 @@ def test_a_live_run_shows_and_obeys(tmp_path: Path, way: bool) -> None:
         f"""
         import os, time
         from pathlib import Path
-        from ddp_course.report import log
+        from ddp_course.rank.report import log
         rank = int(os.environ["RANK"])
         log(step=41, loss=0.5)
         print("alive", rank, flush=True)
@@ -447,8 +450,8 @@ def test_a_collective_gives_up_before_the_launch_does(tmp_path: Path, way: bool)
         """
         import time
         import torch, torch.distributed as dist
-        from ddp_course.devices import my_place
-        from ddp_course.report import run_rank
+        from ddp_course.rank.place import my_place
+        from ddp_course.rank.report import run_rank
 
         def main():
             place = my_place()
@@ -477,7 +480,7 @@ def test_a_restarted_rank_completes_the_job(tmp_path: Path, way: bool) -> None:
         """
         import os
         import torch, torch.distributed as dist
-        from ddp_course.report import log, run_rank
+        from ddp_course.rank.report import log, run_rank
 
         def main():
             attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
@@ -768,7 +771,7 @@ def test_a_rank_that_reports_nonsense_is_only_not_understood(tmp_path: Path, way
         tmp_path,
         """
         import os
-        from ddp_course.report import log
+        from ddp_course.rank.report import log
         log(step=10**400, loss=10**400)
         log(step="three", loss="low", text="\\ud800 <script>", rank=99, event=5)
         with open(os.path.join(os.environ["DDP_COURSE_RUN"], "events-0.jsonl"), "ab") as file:
@@ -821,7 +824,7 @@ def test_right_scripts_end_with_0_on_a_busy_machine(tmp_path: Path) -> None:
         sys.setswitchinterval(10)  # Gloo's threads starve for the interpreter's lock
         import torch, torch.distributed as dist
         from torch.nn.parallel import DistributedDataParallel
-        from ddp_course.report import run_rank
+        from ddp_course.rank.report import run_rank
 
         def main():
             dist.init_process_group("gloo")

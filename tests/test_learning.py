@@ -20,7 +20,6 @@ from launching import caller, family, script, until
 from test_exercises import BEGIN, END
 
 import ddp_course
-from ddp_course import launcher
 from ddp_course.__main__ import main
 from ddp_course.checks import files, hint, hints, judge, live, progress, record, reset
 from ddp_course.checks.exercises import EXERCISES, ROOT, find
@@ -28,6 +27,7 @@ from ddp_course.checks.supervisor import Observation
 from ddp_course.checks.verdict import Result, Verdict, aligned
 from ddp_course.commands import learning
 from ddp_course.errors import BadArgument, CourseError
+from ddp_course.launcher import launch as launcher
 
 
 @pytest.fixture

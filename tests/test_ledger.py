@@ -11,10 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ddp_course import collectives, ledger
+from ddp_course import collectives
 from ddp_course.errors import NoEvidence
-from ddp_course.ledger import ANY_RANK, Ledger, align, first_divergence, pairs, read
-from ddp_course.views import style
+from ddp_course.observe import ledger
+from ddp_course.observe.ledger import ANY_RANK, Ledger, align, first_divergence, pairs, read
+from ddp_course.show import style
 
 EVIL = "<script>alert('x')</script>"
 CODE = {"file": "/home/ada/train.py", "line": 31, "function": "main", "code": "loss.backward()"}

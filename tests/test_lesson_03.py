@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pytest
 from test_jobs import every, one_process_in_float64, ran, weights
 
-from ddp_course.launcher import launch
-from ddp_course.runs import Run
+from ddp_course.launcher.launch import launch
+from ddp_course.run.run import Run
 
 RANKS = pytest.mark.parametrize("ranks", [1, 2, 4])
 Array = npt.NDArray[Any]

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from ddp_course import launch
-from ddp_course.report import my_folder
-from ddp_course.runs import Run
+from ddp_course.rank.report import my_folder
+from ddp_course.run.run import Run
 
 STEPS, EPOCH_STEPS = 58, 29
 FINAL = ("weights", "moments", "learning_rate", "next_random")
@@ -104,7 +104,7 @@ def one_process_in_float64() -> tuple[Any, list[Any]]:
     import torch
     from torch import nn
 
-    from ddp_course.data import load
+    from ddp_course.rank.data import load
 
     torch.manual_seed(1)
     model = nn.Sequential(nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10)).double()

@@ -12,7 +12,7 @@ import pytest
 from test_jobs import every, ran
 
 from ddp_course import stages
-from ddp_course.runs import Run
+from ddp_course.run.run import Run
 
 RANKS = pytest.mark.parametrize("ranks", [1, 2, 4])
 SCHEDULES = pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])

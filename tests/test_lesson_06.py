@@ -18,10 +18,11 @@ import pytest
 from slurm import free_ports
 from test_exercises import SURVIVES, answer
 
-from ddp_course import attempts, catalogue, launch
-from ddp_course.devices import my_place
+from ddp_course import attempts, launch
 from ddp_course.errors import NoEvidence
-from ddp_course.runs import Record, Run
+from ddp_course.launcher import catalogue
+from ddp_course.rank.place import my_place
+from ddp_course.run.run import Record, Run
 
 ROOT = Path(__file__).resolve().parent.parent
 STEPS = 20

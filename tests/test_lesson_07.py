@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 
 from ddp_course import launch
-from ddp_course.runs import Run
+from ddp_course.run.run import Run
 
 Gradient = npt.NDArray[Any]
 K = 4

@@ -13,37 +13,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ddp_course.checks import (
-    ex02_average_gradients as ex02,
-)
-from ddp_course.checks import (
-    ex02b_partition_data as ex02b,
-)
-from ddp_course.checks import (
-    ex03_weight_batches as ex03,
-)
-from ddp_course.checks import (
-    ex03b_stop_together as ex03b,
-)
-from ddp_course.checks import (
-    ex03c_find_hang as ex03c,
-)
-from ddp_course.checks import (
-    ex04_resume_exactly as ex04,
-)
-from ddp_course.checks import (
-    ex05_hand_over as ex05,
-)
-from ddp_course.checks import (
-    ex06_survive_kill as ex06,
-)
-from ddp_course.checks import (
-    ex07_accumulate_without_syncing as ex07,
-)
 from ddp_course.checks import judge
 from ddp_course.checks.exercises import EXERCISES
 from ddp_course.checks.manifest import PerRank, Tensors, all_close
 from ddp_course.checks.supervisor import Gathered, Observation
+from ddp_course.exercises import ex02_average_gradients as ex02
+from ddp_course.exercises import ex02b_partition_data as ex02b
+from ddp_course.exercises import ex03_weight_batches as ex03
+from ddp_course.exercises import ex03b_stop_together as ex03b
+from ddp_course.exercises import ex03c_find_hang as ex03c
+from ddp_course.exercises import ex04_resume_exactly as ex04
+from ddp_course.exercises import ex05_hand_over as ex05
+from ddp_course.exercises import ex06_survive_kill as ex06
+from ddp_course.exercises import ex07_accumulate_without_syncing as ex07
 
 Acts = Iterator[tuple[str, PerRank]]
 SEEDS = 100

@@ -30,7 +30,7 @@ from ddp_course.checks.manifest import Exercise, PerRank, Tensors
 from ddp_course.checks.supervisor import Gathered, Observation, Supervisor
 from ddp_course.checks.verdict import Result, Verdict
 from ddp_course.errors import CourseError
-from ddp_course.grading import results, witness
+from ddp_grading import results, witness
 
 ROOT = Path(__file__).resolve().parent.parent
 SUM, MEAN, KILLED = EXERCISES["ex00"], EXERCISES["ex02"], EXERCISES["ex06"]

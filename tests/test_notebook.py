@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from ddp_course import catalogue, notebook
+from ddp_course import notebook
 from ddp_course.errors import BadArgument
+from ddp_course.launcher import catalogue
 
 
 @pytest.fixture(autouse=True)

@@ -15,8 +15,8 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from ddp_course import catalogue
 from ddp_course.checks.judge import EXERCISES
+from ddp_course.launcher import catalogue
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = sorted((ROOT / "notebooks" / "src").glob("*.py"))

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddp_course.__main__ import main
-from ddp_course.grading import report, results, roster
-from ddp_course.grading.report import Book, Row, gather
-from ddp_course.grading.roster import Student
+from ddp_grading import report, results, roster
+from ddp_grading.report import Book, Row, gather
+from ddp_grading.roster import Student
 
 ADDRESS = re.compile(r"[\w.+-]+@\w+\.\w+")
 VOID = {"meta", "br"}

@@ -19,10 +19,14 @@ import pytest
 from conftest import ROOT
 from launching import caller, script, until
 
-from ddp_course import data, launch, launcher, notebook, runs, symptoms
-from ddp_course.diagnosis import Diagnosis, diagnose
-from ddp_course.launcher import _Plan
-from ddp_course.runs import Run
+from ddp_course import launch, notebook
+from ddp_course.diagnosis import symptoms
+from ddp_course.diagnosis.diagnose import Diagnosis, diagnose
+from ddp_course.launcher import launch as launcher
+from ddp_course.launcher.launch import _Plan
+from ddp_course.rank import data
+from ddp_course.run import run as runs
+from ddp_course.run.run import Run
 
 LONG_S = 240
 
@@ -394,7 +398,7 @@ def test_a_kernel_that_has_used_torch_launches(tmp_path: Path) -> None:
         """
         import os
         import torch, torch.distributed as dist
-        from ddp_course.report import my_folder
+        from ddp_course.rank.report import my_folder
         dist.init_process_group("gloo")
         weight = torch.ones(2)
         dist.all_reduce(weight)
@@ -516,7 +520,7 @@ def test_data_is_prepared_before_any_rank_starts(
         tmp_path,
         """
         import argparse
-        from ddp_course.data import load
+        from ddp_course.rank.data import load
         parser = argparse.ArgumentParser()
         parser.add_argument("--data", default="mnist")
         load(parser.parse_args().data, train=True)

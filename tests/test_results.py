@@ -22,9 +22,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddp_course.errors import BadArgument, NoEvidence
-from ddp_course.grading import policy, results, roster
-from ddp_course.grading.results import Mark, Score
-from ddp_course.grading.roster import Student
+from ddp_grading import policy, results, roster
+from ddp_grading.results import Mark, Score
+from ddp_grading.roster import Student
 
 BAD_NUMBERS = [10**400, math.nan, math.inf, -math.inf, -1, -0.001, True, "3", None]
 

@@ -17,9 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddp_course.errors import BadArgument, NoEvidence
-from ddp_course.grading import policy, roster
-from ddp_course.grading.policy import Lateness, Policy
-from ddp_course.grading.roster import Student, parse
+from ddp_grading import policy, roster
+from ddp_grading.policy import Lateness, Policy
+from ddp_grading.roster import Student, parse
 
 NINE = datetime(2026, 3, 1, 9, 0, tzinfo=UTC)
 

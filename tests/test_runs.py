@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from launching import until
 
-from ddp_course import runs
 from ddp_course.errors import CannotRun, NoEvidence, NoSuchRun
-from ddp_course.runs import Record, Run
+from ddp_course.run import run as runs
+from ddp_course.run.run import Record, Run
 
 ASKED = {"job": "job", "ranks": 2, "knobs": {"lr": 0.1}, "command": "torchrun job.py"}
 RESULT = {

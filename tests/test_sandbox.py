@@ -20,9 +20,9 @@ from corpora import entries
 from launching import family, short_temp, until
 
 from ddp_course.checks.exercises import EXERCISES
-from ddp_course.grading import box, sandbox
-from ddp_course.grading.box import Box, Desk, Limits
-from ddp_course.grading.sandbox import NoSandbox, Sandbox
+from ddp_grading import box, sandbox
+from ddp_grading.box import Box, Desk, Limits
+from ddp_grading.sandbox import NoSandbox, Sandbox
 
 ROOT = Path(__file__).resolve().parent.parent
 SECRET = "a-secret-of-the-grader"
@@ -120,11 +120,12 @@ def test_the_image_holds_no_oracle_and_all_that_a_rank_imports(image: Path) -> N
     files = {str(path.relative_to(image / "course")) for path in (image / "course").rglob("*.py")}
     assert not any("/ex" in file or "judge" in file or "manifest" in file for file in files)
     assert {file for file in files if "grading" in file} == {
-        "ddp_course/grading/__init__.py",
-        "ddp_course/grading/inside.py",
+        "ddp_grading/__init__.py",
+        "ddp_grading/inside.py",
     }
-    for file in ("checks/driver.py", "grading/inside.py", "warm_host.py", "guard.py", "shim.py"):
+    for file in ("checks/driver.py", "process/host.py", "process/guard.py", "process/shim.py"):
         assert missing(f"ddp_course/{file}", files, set()) == set(), file
+    assert missing("ddp_grading/inside.py", files, set()) == set()
     for path in image.rglob("*.py"):
         text = path.read_text()
         assert not any(f"{one.stem}" in text for one in EXERCISES.values()), path
@@ -137,7 +138,7 @@ def missing(file: str, files: set[str], looked: set[str]) -> set[str]:
     looked.add(file)
     lacking = set()
     for node in ast.parse((ROOT / file).read_text()).body:
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("ddp_course"):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("ddp_"):
             base = (node.module or "").replace(".", "/")
             names = [f"{base}/{one.name}.py" for one in node.names] + [f"{base}.py"]
             found = [name for name in names if (ROOT / name).exists()]
@@ -149,7 +150,7 @@ def missing(file: str, files: set[str], looked: set[str]) -> set[str]:
 
 def test_no_other_copy_of_the_course_is_seen(image: Path, tmp_path: Path) -> None:
     """Where the course itself lies in a folder that is mounted, it is covered."""
-    with patch.object(sandbox, "_PACKAGE", Path(sys.prefix) / "share" / "course" / "ddp_course"):
+    with patch.object(sandbox, "_COURSE", Path(sys.prefix) / "share" / "course"):
         words = sandbox.command(image, tmp_path, tmp_path, info=3, hidden=[Path(sys.prefix) / "x"])
     covered = [words[i + 1] for i, word in enumerate(words) if word == "--tmpfs"]
     home = Path(sys.prefix).resolve()
@@ -202,7 +203,7 @@ def test_it_ends_with_the_grader(tmp_path: Path) -> None:
     code = """
 import sys, time
 from pathlib import Path
-from ddp_course.grading import sandbox
+from ddp_grading import sandbox
 
 with sandbox.image(Path(sys.argv[1])) as image:
     inside = sandbox.Sandbox(image, image, image, ["-c", "import time; time.sleep(600)"])

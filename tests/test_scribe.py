@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from launching import script, until
 
-from ddp_course import Run, launch, ledger, scribe
-from ddp_course.ledger import Entry, first_divergence, read
+from ddp_course import Run, launch
+from ddp_course.observe import ledger, scribe
+from ddp_course.observe.ledger import Entry, first_divergence, read
 
 LONG_S = 300.0
 PATIENT_LIMITS_S = 8.0, 40.0  # the second for a machine on which the ranks are not up in the first
@@ -473,7 +474,7 @@ def test_a_ledger_that_cannot_be_written_disturbs_nothing(
         (json.__file__, False),
         ("/home/me/libmine.so", False),
         (scribe.__file__, False),
-        (str(Path(scribe.__file__).parent / "jobs" / "train_ddp.py"), True),
+        (str(Path(scribe.__file__).parent.parent / "jobs" / "train_ddp.py"), True),
     ],
 )
 def test_whose_code_a_file_is(file: str, own: bool) -> None:

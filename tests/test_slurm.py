@@ -13,8 +13,8 @@ from slurm import Cluster, cluster  # noqa: F401 - a fixture
 
 from ddp_course import slurm_script
 from ddp_course.errors import BadArgument
-from ddp_course.launcher import launch
-from ddp_course.runs import Record
+from ddp_course.launcher.launch import launch
+from ddp_course.run.run import Record
 
 SLURM_PATIENCE_S = 240.0  # two torchruns that import torch, on a busy machine
 

@@ -11,7 +11,7 @@ from test_traces import event, write
 
 from ddp_course import stages
 from ddp_course.errors import NoEvidence
-from ddp_course.traces import read
+from ddp_course.observe.trace import read
 
 
 class FakeRun:

@@ -16,9 +16,9 @@ import pytest
 from ddp_course.checks.exercises import EXERCISES
 from ddp_course.checks.files import not_yet
 from ddp_course.errors import BadArgument
-from ddp_course.grading import submissions
-from ddp_course.grading.roster import parse
-from ddp_course.grading.submissions import Collected, collect, find
+from ddp_grading import submissions
+from ddp_grading.roster import parse
+from ddp_grading.submissions import Collected, collect, find
 
 ANSWER = "def sum_over_ranks(number):\n    return number\n"
 EX00 = "ex00_sum_over_ranks.py"
@@ -96,7 +96,7 @@ def test_an_entry_belongs_to_whom_its_name_says(tmp_path: Path, name: str, stude
 
 
 def test_the_name_of_a_results_folder_is_understood(tmp_path: Path) -> None:
-    from ddp_course.grading.results import folder_name
+    from ddp_grading.results import folder_name
 
     (tmp_path / folder_name("Ünal/3")).mkdir()
     assert list(find(tmp_path, STUDENTS).entries) == ["Ünal/3"]

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddp_course.errors import NoEvidence
-from ddp_course.traces import (
+from ddp_course.observe.trace import (
     Interval,
     difference,
     hidden_share,

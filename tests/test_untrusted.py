@@ -23,13 +23,15 @@ from launching import script
 from test_runs import ASKED, RESULT
 
 import ddp_course
-from ddp_course import launch, traces, untrusted
+from ddp_course import disk as untrusted
+from ddp_course import launch
 from ddp_course.checks.evidence import Malformed, split, unpack
-from ddp_course.diagnosis import diagnose
+from ddp_course.diagnosis.diagnose import diagnose
 from ddp_course.errors import CourseError, NoEvidence
-from ddp_course.runs import Record, Run
-from ddp_course.views.attempts import attempts
-from ddp_course.views.timeline import timeline
+from ddp_course.observe import trace as traces
+from ddp_course.run.run import Record, Run
+from ddp_course.show.attempts import attempts
+from ddp_course.show.timeline import timeline
 
 # On a busy machine nothing is too slow.
 FUZZ = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -133,7 +135,7 @@ DANGEROUS_CALLS = {
     "pickle.load", "pickle.loads", "pickle.Unpickler",
 }  # fmt: skip
 # A rank runs its script, and reads torch's own record of it, refusing any object in it.
-RANK_SIDE = {"warm_host.py": {"exec"}, "scribe.py": {"pickle"}}
+RANK_SIDE = {"host.py": {"exec"}, "scribe.py": {"pickle"}}
 
 
 def test_nothing_unpickles_or_evaluates() -> None:

@@ -20,7 +20,6 @@ from ddp_course import (
     diagnose,
     explore,
     launch,
-    launcher,
     parts,
     predict,
     show_diff,
@@ -29,10 +28,11 @@ from ddp_course import (
     timeline,
 )
 from ddp_course.errors import BadArgument, NoEvidence
-from ddp_course.runs import Failure, Lane, Line, failure_html
-from ddp_course.views import diff, panel, style, svg
-from ddp_course.views import predict as predicting
-from ddp_course.views.bars import Bars, bars
+from ddp_course.launcher import launch as launcher
+from ddp_course.run.run import Failure, Lane, Line, failure_html
+from ddp_course.show import diff, panel, style, svg
+from ddp_course.show import predict as predicting
+from ddp_course.show.bars import Bars, bars
 
 EVIL = "<script>alert('x')</script>&<b>"
 

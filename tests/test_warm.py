@@ -19,8 +19,10 @@ import pytest
 from launching import caller, family, listening_ports, lives, script, until
 
 import ddp_course
-from ddp_course import launch, launcher, warm, warm_host
-from ddp_course.runs import Run
+from ddp_course import launch
+from ddp_course.launcher import launch as launcher
+from ddp_course.process import host, warm
+from ddp_course.run.run import Run
 
 LONG_S = 240
 WAYS = {"warm": True, "plain": False}
@@ -71,7 +73,7 @@ def test_results_are_bitwise_the_same(tmp_path: Path, ranks: int) -> None:
         import hashlib, random
         import numpy, torch, torch.distributed as dist
         from torch.nn.parallel import DistributedDataParallel
-        from ddp_course.report import log, run_rank
+        from ddp_course.rank.report import log, run_rank
 
         def main():
             dist.init_process_group("gloo")
@@ -114,7 +116,7 @@ def test_every_rank_and_launch_draws_its_own_random_numbers(tmp_path: Path) -> N
         """
         import random, uuid
         import numpy, torch
-        from ddp_course.report import log
+        from ddp_course.rank.report import log
         log(draws=[torch.rand(1).item(), numpy.random.rand(), random.random(),
                    numpy.random.default_rng().random(), torch.initial_seed(), uuid.uuid4().hex,
                    torch.randperm(10**6)[0].item(), hash("a string")])
@@ -145,13 +147,13 @@ def test_edits_take_effect_at_the_next_launch(
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")  # two edits within a second differ
     text = """
         import helper
-        import ddp_course, ddp_course.devices
-        print(helper.NAME, ddp_course.devices.EDIT, "{edit}", ddp_course.__file__)
+        import ddp_course, ddp_course.rank.place
+        print(helper.NAME, ddp_course.rank.place.EDIT, "{edit}", ddp_course.__file__)
         """
     for edit in ("one", "two"):
         job = script(tmp_path / "jobs", text.format(edit=edit))
         script(tmp_path / "jobs", f"NAME = {edit!r}", "helper.py")
-        with open(package / "devices.py", "a") as file:
+        with open(package / "rank" / "place.py", "a") as file:
             file.write(f"\nEDIT = {edit!r}\n")
         run = launch(job, ranks=1, limit_s=LONG_S)
         assert run.lines_of(0) == [f"{edit} {edit} {edit} {package / '__init__.py'}"]
@@ -292,7 +294,7 @@ def test_a_warm_rank_s_portrait_is_that_of_a_fresh_process(
     [("3", 3), (" 3 , 2", 3), ("", 0), ("0", 0), ("-1", 0), ("abc", 0), ("²", 0)],
 )
 def test_any_number_of_threads_is_taken_as_openmp_takes_it(said: str, threads: int) -> None:
-    assert warm_host._threads(said) == (threads or len(os.sched_getaffinity(0)))
+    assert host._threads(said) == (threads or len(os.sched_getaffinity(0)))
 
 
 def test_what_is_read_at_import_takes_effect(tmp_path: Path, no_host: None) -> None:
@@ -366,7 +368,7 @@ def test_exit_codes_are_python_s_own(tmp_path: Path) -> None:
 )
 def test_run_rank_leaves_as_python_does(leave: str, code: int, said: str) -> None:
     without_torch = "import sys; sys.modules['torch'] = None"
-    through = f"from ddp_course.report import run_rank; run_rank(lambda: {leave})"
+    through = f"from ddp_course.rank.report import run_rank; run_rank(lambda: {leave})"
     for way in (leave, through):
         ended = subprocess.run(
             [sys.executable, "-c", f"{without_torch}; {way}"], capture_output=True, text=True
@@ -382,7 +384,7 @@ def test_what_jobs_do_with_processes_works_in_a_warm_rank(tmp_path: Path) -> Non
         import torch, torch.multiprocessing as mp
         from torch.profiler import ProfilerActivity, profile
         from torch.utils.data import DataLoader, Dataset
-        from ddp_course.report import log
+        from ddp_course.rank.report import log
 
         class Squares(Dataset):
             def __len__(self):
@@ -614,7 +616,8 @@ def test_a_fork_of_the_caller_launches_for_itself(tmp_path: Path) -> None:
     job = script(tmp_path, "print('ok')")
     text = f"""
         import os
-        from ddp_course import launch, warm
+        from ddp_course import launch
+        from ddp_course.process import warm
         assert launch({str(job)!r}, ranks=1, limit_s={LONG_S}).ok
         child = os.fork()
         if child == 0:

@@ -107,7 +107,7 @@ def main() -> None:
 
 def bench_launch(rounds: int) -> None:
     """Wall time of the same 4-rank, 3-step job, launched in five ways, in turn."""
-    from ddp_course import warm
+    from ddp_course.process import warm
 
     bare = subprocess.Popen(
         [sys.executable, "-c", BARE_FORK, str(JOB), str(RANKS), str(rounds + 1)],
@@ -149,8 +149,9 @@ def bench_launch(rounds: int) -> None:
 
 def bench_first_line(rounds: int) -> None:
     """From launch() to the moment when a listener sees the job's first line."""
-    from ddp_course import launch, warm
-    from ddp_course.runs import Run
+    from ddp_course import launch
+    from ddp_course.process import warm
+    from ddp_course.run.run import Run
 
     seen: list[float] = []
     written: list[float] = []
@@ -176,7 +177,8 @@ def bench_first_line(rounds: int) -> None:
 
 def bench_step(rounds: int) -> None:
     """Median step of a 2-rank job: under plain torchrun, launched warm, and launched traced."""
-    from ddp_course import launch, warm
+    from ddp_course import launch
+    from ddp_course.process import warm
 
     flags = ["--steps", "200", "--width", "512"]
     knobs = {"steps": 200, "width": 512}
@@ -203,7 +205,8 @@ def bench_step(rounds: int) -> None:
 
 def bench_memory(rounds: int) -> None:
     """Proportional memory (PSS, proc(5)) of four ranks that wait, warm and plain."""
-    from ddp_course import launch, warm
+    from ddp_course import launch
+    from ddp_course.process import warm
 
     with tempfile.NamedTemporaryFile("w", suffix=".py") as job:
         job.write(
@@ -230,7 +233,8 @@ def bench_memory(rounds: int) -> None:
 
 def bench_slider(rounds: int) -> None:
     """From a slider's move to the new figure: a traced 4-rank job, its timeline drawn."""
-    from ddp_course import launch, timeline, warm
+    from ddp_course import launch, timeline
+    from ddp_course.process import warm
 
     times: list[float] = []
     for number in range(rounds + 1):
@@ -245,8 +249,8 @@ def bench_slider(rounds: int) -> None:
 
 def bench_check(rounds: int) -> None:
     """A check of every exercise's solution, beside one plain 2-rank torchrun of ex05's file."""
-    from ddp_course import warm
     from ddp_course.checks import judge
+    from ddp_course.process import warm
 
     os.environ["DDP_COURSE_EXERCISES"] = "solutions"
     plain = [*torchrun(2), str(judge.exercise_file(judge.EXERCISES["ex05"]))]

@@ -26,10 +26,10 @@ Show = Callable[[str, list[float], str], None]
 
 def bench_submission(rounds: int, timed: Callable[[list[str]], float], show: Show) -> None:
     """Seconds per exercise of one submission that has all, beside one plain torchrun."""
-    from ddp_course import warm
     from ddp_course.checks.exercises import EXERCISES
-    from ddp_course.grading import batch, sandbox
-    from ddp_course.grading.box import Desk
+    from ddp_course.process import warm
+    from ddp_grading import batch, sandbox
+    from ddp_grading.box import Desk
 
     solutions = ROOT / "solutions"
     one = EXERCISES["ex05"]  # a 2-rank job

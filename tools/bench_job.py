@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-from ddp_course.report import log, run_rank, span, traced
+from ddp_course.rank.report import log, run_rank, span, traced
 
 
 def main() -> None:

@@ -97,7 +97,7 @@ def main(words: list[str] | None = None) -> int:
     try:
         return endure(given.launches, random.Random(given.seed), given.plain)
     finally:
-        from ddp_course import warm
+        from ddp_course.process import warm
 
         warm.close()
         shutil.rmtree(folder, ignore_errors=True)
@@ -309,7 +309,7 @@ def agents() -> list[psutil.Process]:
     for shim in (p for p in below() if "shim.py" in _words(p)):
         with contextlib.suppress(psutil.Error):
             parent = shim.parent()
-            if parent is not None and "warm_host.py" in _words(parent):
+            if parent is not None and "host.py" in _words(parent):
                 found.add(parent)
     return plain or sorted(found, key=lambda p: int(p.pid))
 
@@ -336,7 +336,7 @@ def strays(limit_s: float = 60.0) -> list[str]:
 
 
 def state() -> State:
-    from ddp_course import launcher
+    from ddp_course.launcher import launch as launcher
 
     gc.collect()
     me, everyone = psutil.Process(), [psutil.Process(), *marked()]

@@ -37,8 +37,8 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 from ddp_course.checks.agreed import BACK, BALLAST, CPU, LEARNING_RATE, MOMENTUM, SAVED_BALLAST
 from ddp_course.checks.evidence import SOCKET, Array, Message, pack, split, unpack
-from ddp_course.devices import my_place
-from ddp_course.report import my_folder, run_rank
+from ddp_course.rank.place import my_place
+from ddp_course.rank.report import my_folder, run_rank
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--file", type=str, default="", help="the learner's file")

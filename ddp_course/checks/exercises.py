@@ -7,8 +7,9 @@ import os
 import re
 from pathlib import Path
 
-from ddp_course import catalogue
-from ddp_course.checks import (
+from ddp_course.checks.manifest import Exercise
+from ddp_course.errors import BadArgument
+from ddp_course.exercises import (
     ex00_sum_over_ranks,
     ex01_wrap_for_any_device,
     ex02_average_gradients,
@@ -21,8 +22,7 @@ from ddp_course.checks import (
     ex06_survive_kill,
     ex07_accumulate_without_syncing,
 )
-from ddp_course.checks.manifest import Exercise
-from ddp_course.errors import BadArgument
+from ddp_course.launcher import catalogue
 
 ROOT = Path(__file__).parent.parent.parent
 EXERCISES = {

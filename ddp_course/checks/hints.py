@@ -15,7 +15,7 @@ from ddp_course.checks.exercises import find
 from ddp_course.checks.files import answer_lines
 from ddp_course.checks.manifest import HINTS, Exercise
 from ddp_course.checks.record import Entry
-from ddp_course.views.style import page
+from ddp_course.show.style import page
 
 TITLES = ("What happened", "A question", "What to read about", "A skeleton", "The solution")
 SOLUTION = len(TITLES)  # the tier that is only given after passing, or on request

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ddp_course import untrusted
+from ddp_course import disk as untrusted
 from ddp_course.checks import live, record
 from ddp_course.checks.agreed import BACK
 from ddp_course.checks.evidence import Array
@@ -37,9 +37,9 @@ from ddp_course.checks.manifest import (
 )
 from ddp_course.checks.supervisor import Gathered, Observation, Supervisor
 from ddp_course.checks.verdict import Result, Verdict
-from ddp_course.launcher import launch
-from ddp_course.runs import Lock, runs_folder
-from ddp_course.views import panel
+from ddp_course.launcher.launch import launch
+from ddp_course.run.run import Lock, runs_folder
+from ddp_course.show import panel
 
 DRIVER = Path(__file__).with_name("driver.py")
 PATIENCE_S = 5.0  # without any progress, for a function that works in milliseconds

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from html import escape
 from typing import Any
 
-from ddp_course import launcher
 from ddp_course.checks.agreed import BACK
 from ddp_course.checks.supervisor import Observation
-from ddp_course.views.style import badge, page
+from ddp_course.launcher import launch as launcher
+from ddp_course.show.style import badge, page
 
 Tell = Callable[[list[Observation]], None]
 

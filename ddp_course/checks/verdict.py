@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
-from ddp_course.views.style import page, table
+from ddp_course.show.style import page, table
 
 SIGNS = {
     "pass": "✓",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ddp_course.errors import BadArgument, NoSuchRun
 
 if TYPE_CHECKING:
-    from ddp_course.runs import Run
+    from ddp_course.run.run import Run
 
 
 def add(commands: Any) -> None:
@@ -62,8 +62,8 @@ def _doctor(given: argparse.Namespace) -> int:
     report = doctor()
     print(report)
     if given.grading:
-        from ddp_course.grading.box import try_sandbox
-        from ddp_course.grading.sandbox import NoSandbox
+        from ddp_grading.box import try_sandbox
+        from ddp_grading.sandbox import NoSandbox
 
         try:
             print(try_sandbox())
@@ -80,7 +80,7 @@ def _add_prepare(commands: Any) -> None:
 
 
 def _prepare(given: argparse.Namespace) -> int:
-    from ddp_course.data import prepare
+    from ddp_course.rank.data import prepare
 
     print(f"{given.name} is ready in {prepare(given.name)}")
     return 0
@@ -103,8 +103,8 @@ def _add_run(commands: Any) -> None:
 
 
 def _run(given: argparse.Namespace) -> int:
-    from ddp_course import catalogue
-    from ddp_course.launcher import launch
+    from ddp_course.launcher import catalogue
+    from ddp_course.launcher.launch import launch
 
     script = catalogue.find_job(given.job)
     ours = script.parent == catalogue.JOBS  # what another script's words mean, only it knows
@@ -141,7 +141,7 @@ def _variables(words: Sequence[str]) -> dict[str, str]:
 
 
 def _say_more(run: Run) -> None:
-    from ddp_course.diagnosis import diagnose
+    from ddp_course.diagnosis.diagnose import diagnose
 
     if run.ended == "time-out":
         limit_s = run.asked["limit_s"]
@@ -161,8 +161,8 @@ def _add_diagnose(commands: Any) -> None:
 
 
 def _diagnose(given: argparse.Namespace) -> int:
-    from ddp_course.diagnosis import diagnose
-    from ddp_course.runs import Run
+    from ddp_course.diagnosis.diagnose import diagnose
+    from ddp_course.run.run import Run
 
     run = Run.open(newest_run() if given.run is None else given.run)
     print(diagnose(run))
@@ -171,7 +171,7 @@ def _diagnose(given: argparse.Namespace) -> int:
 
 def newest_run() -> Path:
     """The newest run that has ended. Raises NoSuchRun if there is none."""
-    from ddp_course.runs import runs_folder
+    from ddp_course.run.run import runs_folder
 
     root = runs_folder()
     folders = sorted(path.parent for path in root.glob("*/result.json"))

@@ -19,8 +19,8 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-from ddp_course.devices import my_place
-from ddp_course.report import log, run_rank
+from ddp_course.rank.place import my_place
+from ddp_course.rank.report import log, run_rank
 
 KINDS = ["operation", "size", "dtype", "order", "none"]
 

@@ -13,8 +13,8 @@ import time
 import torch
 import torch.distributed as dist
 
-from ddp_course.devices import my_place
-from ddp_course.report import log, run_rank
+from ddp_course.rank.place import my_place
+from ddp_course.rank.report import log, run_rank
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--steps", type=int, default=5, help="how often the ranks meet")

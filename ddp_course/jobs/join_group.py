@@ -19,8 +19,8 @@ import time
 import torch
 import torch.distributed as dist
 
-from ddp_course.devices import my_place
-from ddp_course.report import log, my_folder, run_rank
+from ddp_course.rank.place import my_place
+from ddp_course.rank.report import log, my_folder, run_rank
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--method", choices=["env", "tcp", "file"], default="env", help="how to meet")

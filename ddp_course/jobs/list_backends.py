@@ -12,8 +12,8 @@ import argparse
 import torch
 import torch.distributed as dist
 
-from ddp_course.devices import my_place
-from ddp_course.report import log, run_rank
+from ddp_course.rank.place import my_place
+from ddp_course.rank.report import log, run_rank
 
 BACKENDS = {
     "gloo": "runs on CPUs, everywhere",

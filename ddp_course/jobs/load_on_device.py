@@ -14,8 +14,8 @@ import argparse
 import torch
 import torch.distributed as dist
 
-from ddp_course.devices import my_place
-from ddp_course.report import log, my_folder, run_rank
+from ddp_course.rank.place import my_place
+from ddp_course.rank.report import log, my_folder, run_rank
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--saved-by", type=int, default=0, help="the GPU that the notes name")

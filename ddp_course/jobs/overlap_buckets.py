@@ -15,8 +15,8 @@ import torch.distributed as dist  # NEW:
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP  # NEW:
 
-from ddp_course.devices import my_place
-from ddp_course.report import log, run_rank, span, traced
+from ddp_course.rank.place import my_place
+from ddp_course.rank.report import log, run_rank, span, traced
 
 WARM_UP_STEPS = 2  # DDP sends one bucket in its first step, then rebuilds them in ready order
 TRACED_STEPS = 2

@@ -13,8 +13,8 @@ import os
 import torch
 import torch.distributed as dist
 
-from ddp_course.devices import my_place
-from ddp_course.report import log, run_rank
+from ddp_course.rank.place import my_place
+from ddp_course.rank.report import log, run_rank
 
 NAMES = (
     "RANK", "WORLD_SIZE",  # which process of the job I am, of how many

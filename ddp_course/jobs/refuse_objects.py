@@ -17,8 +17,8 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from ddp_course.devices import my_place
-from ddp_course.report import log, run_rank
+from ddp_course.rank.place import my_place
+from ddp_course.rank.report import log, run_rank
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--lr", type=float, default=0.1, help="something to keep in the arguments")

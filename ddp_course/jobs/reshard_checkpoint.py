@@ -20,8 +20,8 @@ from torch import nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.fsdp import fully_shard
 
-from ddp_course.devices import my_place
-from ddp_course.report import log, my_folder, run_rank
+from ddp_course.rank.place import my_place
+from ddp_course.rank.report import log, my_folder, run_rank
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--resume", type=str, default="", help="folder of the run to load from")

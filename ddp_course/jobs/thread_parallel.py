@@ -20,7 +20,7 @@ from time import perf_counter
 import torch
 from torch import nn
 
-from ddp_course.report import log, run_rank
+from ddp_course.rank.report import log, run_rank
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--model", choices=["deep", "wide"], default="deep", help="its layers' kind")

@@ -19,8 +19,8 @@ from torch import nn
 from torch.distributed.checkpoint.state_dict import get_state_dict
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-from ddp_course.devices import my_place
-from ddp_course.report import log, my_folder, run_rank
+from ddp_course.rank.place import my_place
+from ddp_course.rank.report import log, my_folder, run_rank
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--width", type=int, default=1024, help="of the model's two square layers")

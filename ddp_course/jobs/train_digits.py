@@ -14,9 +14,9 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP  # NEW:
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset  # NEW:
 
-from ddp_course.data import load
-from ddp_course.devices import my_place
-from ddp_course.report import log, run_rank
+from ddp_course.rank.data import load
+from ddp_course.rank.place import my_place
+from ddp_course.rank.report import log, run_rank
 
 GLOBAL_BATCH_SIZE = 48  # splits evenly over 1, 2, 3, 4, 6 and 8 ranks
 

@@ -18,8 +18,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 
-from ddp_course.devices import my_place
-from ddp_course.report import log, run_rank, span, traced
+from ddp_course.rank.place import my_place
+from ddp_course.rank.report import log, run_rank, span, traced
 
 LAYERS, WIDTH = 8, 8
 GLOBAL_BATCH_SIZE, STEPS = 48, 4

@@ -17,8 +17,8 @@ import argparse
 import torch
 from torch import nn
 
-from ddp_course.devices import my_place
-from ddp_course.report import log, run_rank
+from ddp_course.rank.place import my_place
+from ddp_course.rank.report import log, run_rank
 
 STEPS, LOCAL_BATCH_SIZE = 6, 12
 

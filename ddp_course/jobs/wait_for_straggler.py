@@ -18,8 +18,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-from ddp_course.devices import my_place
-from ddp_course.report import log, run_rank, span, traced
+from ddp_course.rank.place import my_place
+from ddp_course.rank.report import log, run_rank, span, traced
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--slow-ms", type=float, default=100.0, help="what the slow rank needs longer")

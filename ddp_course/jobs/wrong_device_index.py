@@ -15,8 +15,8 @@ import argparse
 import torch
 import torch.distributed as dist
 
-from ddp_course.devices import my_place
-from ddp_course.report import log, run_rank
+from ddp_course.rank.place import my_place
+from ddp_course.rank.report import log, run_rank
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--ranks-per-machine", type=int, default=2, help="ranks, and GPUs, on each")

@@ -12,8 +12,8 @@ import argparse
 import torch.distributed as dist
 from torch.utils.data import DataLoader, DistributedSampler
 
-from ddp_course.devices import my_place
-from ddp_course.report import log, run_rank
+from ddp_course.rank.place import my_place
+from ddp_course.rank.report import log, run_rank
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--set-epoch", action="store_true", help="tell the sampler the epoch")

@@ -18,8 +18,8 @@ import sys
 import torch
 import torch.distributed as dist
 
-from ddp_course.devices import my_place
-from ddp_course.report import log, run_rank
+from ddp_course.rank.place import my_place
+from ddp_course.rank.report import log, run_rank
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--keep", choices=["all", "rank_0", "rank_0_no_file"], default="all",

@@ -20,8 +20,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-from ddp_course.devices import my_place
-from ddp_course.report import digest, log, run_rank
+from ddp_course.rank.place import my_place
+from ddp_course.rank.report import digest, log, run_rank
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--mistake", choices=["none", "module", "replaced", "unfrozen"], default="none")

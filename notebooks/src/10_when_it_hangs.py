@@ -28,16 +28,7 @@
 # %%
 import time
 
-from ddp_course import (
-    check,
-    collectives,
-    compare,
-    diagnose,
-    doctor,
-    launch,
-    predict,
-    show_job,
-)
+from ddp_course import check, collectives, compare, diagnose, doctor, launch, predict, show_job
 
 # %% [markdown]
 # ## What can this machine prove?

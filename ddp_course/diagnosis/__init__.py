@@ -1,0 +1,1 @@
+"""From evidence to one sentence: what happened first, and what to do."""

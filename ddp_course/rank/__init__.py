@@ -1,0 +1,1 @@
+"""All of ours that a job imports: where a rank is, what it reports, its data."""

@@ -1,0 +1,75 @@
+"""compare({…}, "loss"): several runs in one table, a row for each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from ddp_course.errors import BadArgument, NoEvidence
+from ddp_course.run.run import check_run
+from ddp_course.show.style import page, table, text_table
+
+if TYPE_CHECKING:
+    from ddp_course.run.run import Run
+
+
+def compare(runs: Mapping[str, Run], *names: str, rank: int = 0) -> Comparison:
+    """A table of runs: what `rank` reported last under each name; "–" if it reported nothing.
+
+    runs: what to call a run → the run. Waits for all of them to end.
+    Raises BadArgument without runs or names, and NoEvidence for a name that no run reported.
+    """
+    if not isinstance(runs, Mapping) or not runs or not names:
+        raise BadArgument(
+            "There is nothing to compare.", action='compare({"two ranks": run}, "loss")'
+        )
+    for run in runs.values():
+        check_run(run)
+    rows = {label: tuple(_last(run, name, rank) for name in names) for label, run in runs.items()}
+    for i, name in enumerate(names):
+        if all(values[i] is None for values in rows.values()):
+            raise NoEvidence(
+                f"No run reported {name!r} on rank {rank}.",
+                cause="another name, or all of them ended before it",
+                action="see run.metrics of one of them",
+            )
+    return Comparison(names, rows)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Runs side by side; `rows` has each run's values in the order of `names`."""
+
+    names: tuple[str, ...]
+    rows: Mapping[str, tuple[Any, ...]]
+
+    def _repr_html_(self) -> str:
+        head, rows = self._cells
+        escaped = [[escape(cell) for cell in row] for row in rows]
+        return page(f'<div class="ddpc">{table([escape(name) for name in head], escaped)}</div>')
+
+    def __str__(self) -> str:
+        return text_table(*self._cells)
+
+    __repr__ = __str__
+
+    @property
+    def _cells(self) -> tuple[list[str], list[list[str]]]:
+        rows = [[label, *map(_said, values)] for label, values in self.rows.items()]
+        return ["", *(name.replace("_", " ") for name in self.names)], rows
+
+
+def _last(run: Run, name: str, rank: int) -> Any:
+    try:
+        return run.value(name, rank)
+    except NoEvidence:
+        return None
+
+
+def _said(value: Any) -> str:
+    """A fraction with three digits; anything else as it is."""
+    if isinstance(value, float):
+        return f"{value:.3g}"
+    return "–" if value is None else str(value)

@@ -1,0 +1,223 @@
+"""collectives(run): what each rank communicated, aligned; a row for each collective."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ddp_course.errors import NoEvidence
+from ddp_course.observe import ledger
+from ddp_course.observe.ledger import Divergence, Entry, Ledger, Row
+from ddp_course.run.run import check_run, counted
+from ddp_course.show.style import page
+
+if TYPE_CHECKING:
+    from ddp_course.run.run import Run
+
+_AROUND = 3  # rows that are shown before and after what matters
+_FEWEST = 3  # rows that are worth folding
+_MARK = "✗"
+_LEFT = "text-align: left"  # unlike numbers
+_NUMBER, _CALL, _TEXT = "white-space: nowrap", "min-width: 16em", "overflow-wrap: anywhere"
+_SHORT = 12  # characters that stay on one line
+_MOST_RANKS = 8  # columns, beside those of the ranks that deviate
+_CODE = 48  # characters of a line of code
+
+
+def collectives(run: Run | str | Path) -> Collectives:
+    """The collectives of all ranks side by side, with the first divergence marked.
+
+    A live run is asked first; nothing of it ends. A cell tells how long after the first rank this
+    one entered; Gloo does not tell when it left. Rows that are the same on all ranks are folded,
+    but those near the divergence, or the end. Raises NoEvidence if no rank left a ledger.
+    """
+    if isinstance(run, str | Path):
+        folder, ranks = Path(run), None
+    else:
+        check_run(run)
+        folder, ranks = run.folder, run.ranks
+        if not run.done:
+            run.ask()
+    ledgers = ledger.read(folder)
+    if not ledgers:
+        raise NoEvidence(
+            "No rank left a ledger of its collectives"
+            + "".join(f"; {name}: {why}" for name, why in list(ledgers.refused.items())[:3])
+            + ".",
+            cause="the run ended before its ranks started, they were killed, or a plain torchrun "
+            "in a shell started them",
+            action="see run.failure; launch(…) and `python -m ddp_course run` keep ledgers",
+        )
+    rows = sorted([*ledger.align(ledgers), *ledger.pairs(ledgers)], key=lambda row: row.t)
+    silent = tuple(sorted(set(range(ranks or 0)) - set(ledgers)))
+    return Collectives(ledgers, tuple(rows), ledger.first_divergence(ledgers), silent)
+
+
+@dataclass(frozen=True)
+class Collectives:
+    """The rows of all process groups by time, and where the ranks part."""
+
+    ledgers: Mapping[int, Ledger]
+    rows: tuple[Row, ...]
+    divergence: Divergence | None
+    silent: tuple[int, ...] = ()  # ranks without a ledger
+
+    @property
+    def message(self) -> str:
+        """The one thing that the view says."""
+        found, count = self.divergence, sum(row.verdict == "same" for row in self.rows)
+        if found is None:
+            said = f"{counted(len(self.ledgers))}, {counted(count, 'call')}, the same on each"
+        else:
+            before = self._where(found)
+            said = f"{counted(before, 'call')} the same on all ranks, then {_parting(found)}"
+        if self.silent:
+            said += f"; no word from {_ranks(self.silent)}"
+        return said
+
+    def __str__(self) -> str:
+        head, rows = self._cells
+        widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+        lines = [
+            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+            for line in (head, *rows)
+        ]
+        return "\n".join([self.message, *lines, *self._notes])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        head, rows = self._cells
+        top = "".join(f"<th scope='col' style='{_LEFT}'>{escape(text)}</th>" for text in head)
+        widths = [_NUMBER, *[_TEXT] * len(self._columns), _CALL, _TEXT]
+        body = "".join(f"<tr>{''.join(map(_cell, row, widths))}</tr>" for row in rows)
+        shown = (
+            f"<table class='ddpc-table'><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
+        )
+        notes = "".join(f"<div class='ddpc-quiet'>{escape(note)}</div>" for note in self._notes)
+        title = f"<div class='ddpc-title'>{escape(self.message)}</div>"
+        return page(f"<div class='ddpc'>{title}{shown}{notes}</div>")
+
+    def _where(self, found: Divergence) -> int:
+        return next((i for i, row in enumerate(self.rows) if row == found.row), len(self.rows))
+
+    @property
+    def _columns(self) -> list[int]:
+        deviating = self.divergence.ranks[:_MOST_RANKS] if self.divergence else ()
+        return sorted({*sorted(self.ledgers)[:_MOST_RANKS], *deviating})
+
+    @property
+    def _notes(self) -> list[str]:
+        dropped = {rank: one.dropped for rank, one in self.ledgers.items() if one.dropped}
+        told = "The first row shown is not the first issued: {} earlier on rank {}."
+        notes = [told.format(count, rank) for rank, count in list(dropped.items())[:1]]
+        if len(self._columns) < len(self.ledgers):
+            notes.append(f"{len(self._columns)} of {counted(len(self.ledgers))} are shown.")
+        if any(row.verdict == "same" for row in self.rows):
+            notes.append("+ms: how long after the first rank this one entered.")
+        return notes
+
+    @property
+    def _cells(self) -> tuple[list[str], list[list[str]]]:
+        ranks = self._columns
+        head = ["#", *(f"rank {rank}" for rank in ranks), "what", "issued by"]
+        lines: list[list[str]] = []
+        folded: list[Row] = []
+
+        def unfold() -> None:
+            if len(folded) < _FEWEST:
+                lines.extend(_line(row, ranks, "") for row in folded)
+            elif folded:
+                first, last = _number(folded[0]), _number(folded[-1])
+                same = ["same"] * len(ranks)
+                lines.append([f"{first} … {last}", *same, f"{len(folded)} folded", ""])
+            folded.clear()
+
+        shown = self._shown()
+        for index, row in enumerate(self.rows):
+            if index in shown:
+                unfold()
+                first = self.divergence is not None and row == self.divergence.row
+                lines.append(_line(row, ranks, "first divergence: " if first else ""))
+            else:
+                folded.append(row)
+        unfold()
+        return head, lines
+
+    def _shown(self) -> set[int]:
+        if self.divergence is None:
+            return set(range(len(self.rows) - 2 * _AROUND, len(self.rows)))
+        here = self._where(self.divergence)
+        odd = [i for i, row in enumerate(self.rows) if row.verdict != "same"][: 2 * _AROUND]
+        return set(range(here - _AROUND, here + _AROUND + 1)) | set(odd)
+
+
+def _line(row: Row, ranks: Sequence[int], mark: str) -> list[str]:
+    cells = [_of_rank(row, rank) for rank in ranks]
+    entry = next(entry for entry in row.entries.values() if entry is not None)
+    what = _what(entry) if row.verdict != "differs" else "not the same"
+    if row.verdict != "same":
+        what = f"{_MARK} {mark}{what}"
+    return [_number(row), *cells, what, "" if row.verdict == "differs" else _issued(entry)]
+
+
+def _of_rank(row: Row, rank: int) -> str:
+    if rank not in row.entries:
+        return ""
+    entry = row.entries[rank]
+    if entry is None:
+        return f"{_MARK} never"
+    if row.verdict == "differs":
+        return f"{_MARK} {_what(entry)} {_issued(entry)}".rstrip()
+    # A rank's clock is the machine's, so the ranks of one machine compare.
+    return f"+{(entry.t - row.t) * 1e3:.1f} ms"
+
+
+def _number(row: Row) -> str:
+    entry = next(entry for entry in row.entries.values() if entry is not None)
+    if entry.p2p is not None:
+        source, target = row.entries if len(row.entries) == 2 else (entry.p2p.peer, "?")
+        return f"#{row.n} {source}→{target}"
+    return f"#{row.n}" + (f" of group {row.group[:12]}" if row.group != "0" else "")
+
+
+def _what(entry: Entry) -> str:
+    sizes = " + ".join("×".join(map(str, size)) or "1" for size in entry.sizes[:3])
+    sizes += " + …" * (len(entry.sizes) > 3)
+    words = [entry.op if entry.p2p is None else "send, recv", sizes, ", ".join(entry.dtypes[:3])]
+    return " ".join(filter(None, words)) + (f" ({entry.part})" if entry.part else "")
+
+
+def _issued(entry: Entry) -> str:
+    if entry.line is None:
+        return ""
+    code = entry.line.code
+    code = code if len(code) <= _CODE else f"{code[:_CODE]}…"
+    return f"{Path(entry.line.file).name}:{entry.line.line} {code}".rstrip()
+
+
+def _parting(found: Divergence) -> str:
+    if found.kind == "missing":
+        verb = "never entered" if found.entry.p2p is None else "has no part in"
+        return f"{_ranks(found.ranks)} {verb} {_what(found.entry)}"
+    differs = {
+        "operation": "issued another operation",
+        "order": "issued them in another order",
+        "size": "issued another size",
+        "dtype": "issued another type",
+    }
+    return f"{_ranks(found.ranks)} {differs[found.kind]} than {_what(found.entry)}"
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(map(str, ranks))
+
+
+def _cell(text: str, width: str) -> str:
+    shown = escape(text)
+    shown = f"<b class='ddpc-failed'>{shown}</b>" if text.startswith(_MARK) else shown
+    width = _NUMBER if len(text) <= _SHORT else width
+    return f"<td style='{_LEFT}; {width}'>{shown}</td>"

@@ -1,0 +1,356 @@
+"""timeline(run): what each rank did in one step, on one clock, from the profiler of that run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from html import escape
+from pathlib import Path
+from typing import Protocol
+
+from ddp_course.errors import BadArgument, NoEvidence
+from ddp_course.observe import trace as traces
+from ddp_course.run.run import check_run
+from ddp_course.show import svg
+from ddp_course.show.style import (
+    BAD,
+    PALE,
+    QUIET,
+    SHADE,
+    STRONG,
+    TINT,
+    badge,
+    page,
+    percent,
+    rank_colour,
+    table,
+    text_table,
+)
+
+DEFINITION = (
+    "hidden: the share of a rank's communication time in which it computes as well, "
+    "|communication ∩ compute| / |communication|. Waiting for another rank inside a collective "
+    "counts as communication. exposed: the rest, in ms. waiting: from a rank's entry into a "
+    "collective until the last rank has entered it."
+)
+
+_WIDTH, _LEFT, _RIGHT = 1000.0, 132.0, 990.0
+_TOP = 6.0
+_MOST_RANKS = 8
+_HEAD = ["rank", "forward ms", "backward ms", "communication ms", "hidden", "exposed ms"]
+_HEAD += ["waiting ms", "collectives"]
+
+
+class TracedRun(Protocol):
+    """What a timeline needs of a Run."""
+
+    def wait(self) -> object: ...
+    @property
+    def job(self) -> str: ...
+    @property
+    def ranks(self) -> int: ...
+    @property
+    def traces(self) -> dict[int, Path]: ...
+
+
+def timeline(run: TracedRun, *, step: int = -1, ranks: Sequence[int] | None = None) -> Timeline:
+    """Draw one traced step of a run, waiting for the run to end first.
+
+    step: which of the traced steps, counted from 0; negative ones count from the end.
+    ranks: which ranks to draw; without it the first eight.
+
+    Raises NoEvidence if the run was not traced, BadArgument for a step or a rank that it lacks.
+    """
+    check_run(run)
+    run.wait()
+    files = run.traces
+    if not files:
+        raise NoEvidence(
+            f"This run of {run.job} recorded no trace.",
+            cause="it was launched without trace=True, or no rank came to the end of `traced()`",
+            action=f"launch({run.job!r}, ranks={run.ranks}, trace=True)",
+        )
+    steps = traces.read(files)
+    if not isinstance(step, int) or not -len(steps) <= step < len(steps):
+        raise BadArgument(
+            f"step={step!r}, but {len(steps)} steps were traced.",
+            action=f"choose 0 … {len(steps) - 1}, or -1 for the last",
+        )
+    there = sorted(files)
+    shown = there[:_MOST_RANKS] if ranks is None else ranks
+    if not isinstance(shown, list | tuple | range) or not shown:
+        raise BadArgument(f"ranks={shown!r} is no list of ranks.", action=f"give ranks={there[:2]}")
+    if missing := [rank for rank in shown if rank not in files]:
+        raise BadArgument(
+            f"There is no trace of rank {missing[0]!r}.",
+            action=f"choose among {', '.join(map(str, there))}",
+        )
+    return Timeline(run.job, steps[step], step % len(steps), len(steps), run.ranks, tuple(shown))
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """One step of a run, drawn; its numbers are attributes, times in ms."""
+
+    job: str
+    ranks: traces.Step
+    step: int
+    steps: int
+    world_size: int
+    shown: tuple[int, ...]
+
+    @cached_property
+    def hidden_share(self) -> float | None:
+        """Share of all ranks' communication time that is hidden behind computation, 0…1.
+
+        None if the step holds no communication. See traces.RankStep.hidden_share.
+        """
+        return traces.hidden_share(self.ranks)
+
+    @property
+    def hidden_share_of(self) -> dict[int, float | None]:
+        return {r.rank: r.hidden_share for r in self.ranks}
+
+    @property
+    def exposed_ms(self) -> dict[int, float]:
+        """Per rank: time in which it communicated and computed nothing."""
+        return {r.rank: r.exposed_ms for r in self.ranks}
+
+    @property
+    def waiting_ms(self) -> dict[int, float]:
+        """Per rank: time in which one of its collectives waited for a rank that had not arrived."""
+        return {r.rank: r.waiting_ms for r in self.ranks}
+
+    @property
+    def communication_ms(self) -> dict[int, float]:
+        return {r.rank: r.communication_ms for r in self.ranks}
+
+    @property
+    def collectives(self) -> dict[int, int]:
+        """Per rank: how many collectives the step held (under DDP: one all-reduce a bucket)."""
+        return {r.rank: len(r.collectives) for r in self.ranks}
+
+    @property
+    def step_ms(self) -> float:
+        """From the first event of any rank to the last."""
+        return (self._end - self._start) / 1e6
+
+    @property
+    def message(self) -> str:
+        """The one thing that the figure says."""
+        share = self.hidden_share
+        if share is None:
+            return "No communication in this step"
+        return f"{percent(share)} of the communication is hidden behind computation"
+
+    @property
+    def alt(self) -> str:
+        """The figure in words."""
+        parts = [
+            f"rank {r.rank} communicates for {r.communication_ms:.1f} ms, "
+            f"{r.exposed_ms:.1f} ms of it exposed, and waits for {r.waiting_ms:.1f} ms"
+            for r in self._drawn
+        ]
+        return f"Timeline of one step of {self.job}, {self.step_ms:.1f} ms. {'; '.join(parts)}."
+
+    @cached_property
+    def svg(self) -> str:
+        bands, y = [], _TOP
+        for rank in self._drawn:
+            band = _Band(rank, self._start, self._end)
+            bands.append(band.draw(y))
+            y += band.height
+        axis = svg.time_axis(_LEFT, _RIGHT, _TOP, y, self.step_ms)
+        return svg.figure(_WIDTH, y + 20, axis + "".join(bands), alt=self.alt)
+
+    def _repr_html_(self) -> str:
+        note = "" if len(self._drawn) == self.world_size else f" {escape(self._which_ranks)}"
+        head = [*_HEAD[:3], "communication&nbsp;ms", *_HEAD[4:]]
+        rows = [[badge(rank), *cells] for rank, cells in self._rows()]
+        return page(
+            f'<div class="ddpc"><div class="ddpc-title">{escape(self.message)}</div>'
+            f'<div class="ddpc-quiet">{escape(self._what)}{note}</div>{self.svg}{_LEGEND}'
+            f"{table(head, rows)}"
+            f'<div class="ddpc-quiet" style="font-size:12px">{escape(DEFINITION)}</div></div>'
+        )
+
+    def __str__(self) -> str:
+        rows = [[f"rank {rank}", *cells] for rank, cells in self._rows()]
+        bands = [_text_band(rank, self._start, self._end) for rank in self._drawn]
+        return "\n".join(
+            [self.message, self._what, *bands, _TEXT_LEGEND, text_table(_HEAD, rows), DEFINITION]
+        )
+
+    __repr__ = __str__
+
+    @property
+    def _what(self) -> str:
+        return (
+            f"{self.job}, {self.world_size} rank{'s' * (self.world_size != 1)}: "
+            f"step {self.step + 1} of {self.steps} traced, {self.step_ms:.1f} ms"
+        )
+
+    @property
+    def _which_ranks(self) -> str:
+        return f"({len(self._drawn)} of {self.world_size} ranks are drawn; ranks=[…] chooses them)"
+
+    @cached_property
+    def _drawn(self) -> list[traces.RankStep]:
+        return [rank for rank in self.ranks if rank.rank in self.shown]
+
+    @property
+    def _start(self) -> int:
+        return min(rank.extent[0] for rank in self.ranks)
+
+    @property
+    def _end(self) -> int:
+        return max(rank.extent[1] for rank in self.ranks)
+
+    def _rows(self) -> list[tuple[int, list[str]]]:
+        rows = []
+        for r in self._drawn:
+            times = (r.span_ms("forward"), r.span_ms("backward"), r.communication_ms)
+            cells = [*(f"{t:.1f}" for t in times), percent(r.hidden_share)]
+            cells += [f"{r.exposed_ms:.1f}", f"{r.waiting_ms:.1f}", str(len(r.collectives))]
+            rows.append((r.rank, cells))
+        return rows
+
+
+_ROW = 21.0  # height of the compute row
+_LANE = 9.0  # height of one row of collectives
+
+
+class _Band:
+    """The rows of one rank: computing, its collectives, and what of them is exposed."""
+
+    def __init__(self, rank: traces.RankStep, start_ns: int, end_ns: int) -> None:
+        self.rank = rank
+        self.start_ns, self.scale = start_ns, (_RIGHT - _LEFT) / max(end_ns - start_ns, 1)
+        self.colour = rank_colour(rank.rank)
+        self.lanes = _lanes(rank.collectives)
+        self.height = _ROW + 4 + (_LANE + 2) * max(len(self.lanes), 1) + 6 + 12
+
+    def draw(self, y: float) -> str:
+        hatch = svg.unique("wait")
+        lanes_at = y + _ROW + 4
+        exposed_at = lanes_at + (_LANE + 2) * max(len(self.lanes), 1)
+        parts = [
+            svg.hatch(hatch, self.colour),
+            _label(self.rank.rank, y, self.colour),
+            svg.text(_LEFT - 6, y + 15, "compute", size=11, anchor="end", fill=QUIET),
+            svg.text(_LEFT - 6, lanes_at + 8, "all-reduce", size=11, anchor="end", fill=QUIET),
+            *self._spans(y),
+        ]
+        for lane in self.lanes:
+            parts += [self._collective(i, c, lanes_at, hatch) for i, c in lane]
+            lanes_at += _LANE + 2
+        for start, end in self.rank.exposed:
+            tip = f"exposed {(end - start) / 1e6:.2f} ms: communicating, not computing"
+            parts.append(svg.box(*self._place(start, end, exposed_at), 3, BAD, tip=tip))
+        return "".join(parts)
+
+    def _place(self, start: int, end: int, y: float) -> tuple[float, float, float]:
+        return _LEFT + (start - self.start_ns) * self.scale, y, (end - start) * self.scale
+
+    def _spans(self, y: float) -> list[str]:
+        frames, labels = [], []
+        for span in self.rank.spans:
+            x, _, width = self._place(span.start_ns, span.end_ns, y)
+            tip = f"rank {self.rank.rank}: {span.name} {span.ms:.2f} ms"
+            frames.append(svg.box(x, y, width, _ROW, TINT, stroke=SHADE, tip=tip))
+            if width > 7 * len(span.name):
+                labels.append(
+                    svg.text(x + width / 2, y + 14.5, span.name, size=11.5, anchor="middle")
+                )
+            frames += [
+                svg.box(*self._place(*busy, y + 0.5), _ROW - 1, _tone(span.name), tip=tip)
+                for busy in self._busy((span.start_ns, span.end_ns))
+            ]
+        return frames + labels
+
+    def _busy(self, within: traces.Interval) -> list[traces.Interval]:
+        """When the rank computed, without the gaps that are too narrow to be seen."""
+        gap_ns = round(0.4 / self.scale)
+        parts = traces.intersection(self.rank.compute, [within])
+        wide = traces.union((start, end + gap_ns) for start, end in parts)
+        return [(start, end - gap_ns) for start, end in wide]
+
+    def _collective(self, index: int, c: traces.Collective, y: float, hatch: str) -> str:
+        size = "" if c.elements is None else f", {c.elements:,} elements"
+        tip = (
+            f"{c.op} {index + 1}{size}: waited {c.waiting_ms:.2f} ms, moved {c.transfer_ms:.2f} ms"
+        )
+        x, _, whole = self._place(c.start_ns, c.end_ns, y)
+        whole -= min(2.0, whole / 4)  # neighbours stay apart
+        _, _, waited = self._place(c.start_ns, c.arrived_ns, y)
+        return svg.box(x, y, whole, _LANE, f"url(#{hatch})", stroke=self.colour, tip=tip) + svg.box(
+            x + waited, y, whole - waited, _LANE, self.colour, tip=tip
+        )
+
+
+def _tone(name: str) -> str:
+    """Backward, where communication can hide, stands out most."""
+    return STRONG if name == "backward" else PALE
+
+
+def _label(rank: int, y: float, colour: str) -> str:
+    """The rank's name beside its stripe of colour."""
+    return svg.box(0, y, 4, _ROW + 4 + _LANE, colour) + svg.text(
+        10, y + 15, f"rank {rank}", size=13, weight=600
+    )
+
+
+def _lanes(
+    collectives: Sequence[traces.Collective],
+) -> list[list[tuple[int, traces.Collective]]]:
+    """Rows in which no two collectives overlap, each with its number in the order of starts."""
+    lanes: list[list[tuple[int, traces.Collective]]] = []
+    for i, collective in enumerate(sorted(collectives, key=lambda c: c.start_ns)):
+        for lane in lanes:
+            if lane[-1][1].end_ns <= collective.start_ns:
+                lane.append((i, collective))
+                break
+        else:
+            lanes.append([(i, collective)])
+    return lanes
+
+
+def _legend() -> str:
+    hatch, colour = svg.unique("wait"), QUIET
+    parts, x = [svg.hatch(hatch, colour)], _LEFT
+    for fill, stroke, height, words in (
+        (STRONG, "none", 12.0, "computing"),
+        (TINT, SHADE, 12.0, "not computing"),
+        (f"url(#{hatch})", colour, 9.0, "collective waits for another rank"),
+        (colour, colour, 9.0, "collective moves data"),
+        (BAD, "none", 3.0, "exposed: not hidden behind computing"),
+    ):
+        parts.append(svg.box(x, 9 - height / 2, 22, height, fill, stroke=stroke))
+        parts.append(svg.text(x + 28, 13, words, size=11, fill=QUIET))
+        x += 46 + 5.4 * len(words)
+    return svg.figure(_WIDTH, 20, "".join(parts), alt="Legend of the timeline")
+
+
+_LEGEND = _legend()
+_COLUMNS = 80
+_TEXT_LEGEND = "f forward, b backward, o optimizer; ░ a collective waits, █ it moves data"
+
+
+def _text_band(rank: traces.RankStep, start_ns: int, end_ns: int) -> str:
+    scale = _COLUMNS / max(end_ns - start_ns, 1)
+    rows = [[" "] * _COLUMNS, [" "] * _COLUMNS]
+
+    def fill(row: int, start: int, end: int, sign: str) -> None:
+        first = int((start - start_ns) * scale)
+        for i in range(first, min(max(int((end - start_ns) * scale), first + 1), _COLUMNS)):
+            rows[row][i] = sign
+
+    for span in rank.spans:
+        fill(0, span.start_ns, span.end_ns, span.name[0])
+    for c in sorted(rank.collectives, key=lambda c: c.arrived_ns):
+        if c.arrived_ns > c.start_ns:
+            fill(1, c.start_ns, c.arrived_ns, "░")
+        fill(1, c.arrived_ns, c.end_ns, "█")
+    top, bottom = ("".join(row) for row in rows)
+    return f"rank {rank.rank:<3}|{top}|\n        |{bottom}|"
