@@ -27,7 +27,7 @@ _HOME = {
     "parts": "ddp_course.show.bars",
     "predict": "ddp_course.show.predict",
     "progress": "ddp_course.checks",
-    "reset": "ddp_course.checks",
+    "restore": "ddp_course.checks",
     "show_diff": "ddp_course.show.diff",
     "show_job": "ddp_course.show.diff",
     "slurm_script": "ddp_course.launcher.slurm",
@@ -37,12 +37,6 @@ _HOME = {
 
 __all__ = sorted(_HOME)  # noqa: PLE0605 - the table above is the one list of names
 __version__ = "0.1.0"
-
-
-if (
-    "IPython" in sys.modules and sys.platform != "win32"
-):  # in a notebook's kernel: the panel, %%job, a warm start
-    importlib.import_module("ddp_course.notebook").install()
 
 
 def __getattr__(name: str) -> Any:
@@ -55,3 +49,8 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return __all__
+
+
+# In a notebook's kernel: the panel, %%job, a warm start, and every public name at hand.
+if "IPython" in sys.modules and sys.platform != "win32":
+    importlib.import_module("ddp_course.notebook").install()

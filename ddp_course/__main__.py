@@ -6,7 +6,7 @@
     diagnose [FOLDER]   what happened in a run, and what to do
     check [EXERCISE …]  check exercises; watch checks them whenever they are saved
     hint EXERCISE       help, one step at a time: --more, --solution
-    reset EXERCISE      put its file back as it was given; what you had is kept
+    restore EXERCISE    put its file back as it was given; what you had is kept
     diff EXERCISE       what you have changed
     list, progress      all exercises, and how far you are
     grade DIR           a class's submissions, for instructors; then report, export, regrade

@@ -36,6 +36,7 @@ def install() -> None:
     _installed = True
     shell.register_magic_function(save_job, magic_kind="cell", magic_name="job")
     shell.events.register("pre_run_cell", _note_cell)
+    _offer_names(shell)
     _note_cell()
     launcher.listeners.append(_show)
     formatters = shell.display_formatter
@@ -48,6 +49,16 @@ def install() -> None:
     _stop_runs_on_interrupt(kernel)
     if warm.available():
         threading.Thread(target=_start_host, name="ddp-course-warm", daemon=True).start()
+
+
+def _offer_names(shell: Any) -> None:
+    """Put every public name where cells find it: a hint may say `progress()` in any lesson.
+
+    A name that the learner has given to something else stays theirs.
+    """
+    course = importlib.import_module("ddp_course")
+    for name in course.__all__:
+        shell.user_ns.setdefault(name, getattr(course, name))
 
 
 def save_job(line: str, cell: str) -> None:

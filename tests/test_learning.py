@@ -21,7 +21,7 @@ from test_exercises import BEGIN, END
 
 import ddp_course
 from ddp_course.__main__ import main
-from ddp_course.checks import files, hint, hints, judge, live, progress, record, reset
+from ddp_course.checks import files, hint, hints, judge, live, progress, record, restore
 from ddp_course.checks.exercises import EXERCISES, ROOT, find
 from ddp_course.checks.supervisor import Observation
 from ddp_course.checks.verdict import Result, Verdict, aligned
@@ -94,41 +94,41 @@ def test_what_is_no_name_is_refused(name: Any) -> None:
 
 
 @pytest.mark.parametrize("exercise", EXERCISES)
-def test_the_stub_that_reset_writes_is_the_one_that_was_given(exercise: str) -> None:
+def test_the_stub_that_restore_writes_is_the_one_that_was_given(exercise: str) -> None:
     one = EXERCISES[exercise]
     assert files.stub_text(one) == (ROOT / "exercises" / f"{one.stem}.py").read_text()
 
 
-def test_reset_keeps_what_was_there_and_says_where(place: Path) -> None:
+def test_restore_keeps_what_was_there_and_says_where(place: Path) -> None:
     path = write(place, "ex02", "return None  # mine")
     mine = path.read_bytes()
-    done = reset("ex02")
+    done = restore("ex02")
     assert path.read_text() == files.stub_text(EXERCISES["ex02"])
     assert Path(done.backup).read_bytes() == mine
     assert done.backup in str(done) and str(path) in str(done)
-    again = reset("ex02")
+    again = restore("ex02")
     assert not again.changed and "nothing to do" in str(again)
     backups = set()
     for number in range(3):  # within one second
         path.write_text(f"# {number}\n")
-        backups.add(reset("ex02").backup)
+        backups.add(restore("ex02").backup)
     assert sorted(Path(one).read_text() for one in backups) == ["# 0\n", "# 1\n", "# 2\n"]
 
 
-def test_reset_brings_back_what_is_not_there_or_cannot_be_decoded(place: Path) -> None:
+def test_restore_brings_back_what_is_not_there_or_cannot_be_decoded(place: Path) -> None:
     path = place / "ex02_average_gradients.py"
     path.unlink()
-    assert reset("ex02").backup == ""
+    assert restore("ex02").backup == ""
     path.write_bytes(b"\xff\0")
-    assert Path(reset("ex02").backup).read_bytes() == b"\xff\0"
+    assert Path(restore("ex02").backup).read_bytes() == b"\xff\0"
     assert path.read_text() == files.stub_text(EXERCISES["ex02"])
     path.unlink()
     path.mkdir()
     with pytest.raises(CourseError, match="is a folder"):
-        reset("ex02")
+        restore("ex02")
 
 
-def test_reset_follows_a_link_and_leaves_the_solutions_alone(
+def test_restore_follows_a_link_and_leaves_the_solutions_alone(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = tmp_path / "elsewhere.py"
@@ -136,22 +136,22 @@ def test_reset_follows_a_link_and_leaves_the_solutions_alone(
     path = place / "ex02_average_gradients.py"
     path.unlink()
     path.symlink_to(real)
-    reset("ex02")
+    restore("ex02")
     assert path.is_symlink() and real.read_text() == files.stub_text(EXERCISES["ex02"])
     monkeypatch.setenv("DDP_COURSE_EXERCISES", "solutions")
-    with pytest.raises(BadArgument, match="not yours to reset"):
-        reset("ex02")
+    with pytest.raises(BadArgument, match="not yours to restore"):
+        restore("ex02")
 
 
 def test_a_solution_that_is_damaged_is_said(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(place, "ex02", "return None")
     monkeypatch.setattr(files, "ROOT", place)
     with pytest.raises(CourseError, match="git checkout"):
-        reset("ex02")
+        restore("ex02")
     (place / "solutions").mkdir()
     (place / "solutions" / "ex02_average_gradients.py").write_text("# no marks\n")
     with pytest.raises(CourseError, match="lost its marks"):
-        reset("ex02")
+        restore("ex02")
 
 
 # ---- progress ------------------------------------------------------------------------------------
@@ -315,7 +315,7 @@ def test_without_a_name_all_are_checked(place: Path, capsys: pytest.CaptureFixtu
 
 @pytest.mark.parametrize(
     "words",
-    [["check", "ex00", "ex99"], ["hint", "ex99"], ["reset", "ex99"], ["diff", "ex99"],
+    [["check", "ex00", "ex99"], ["hint", "ex99"], ["restore", "ex99"], ["diff", "ex99"],
      ["watch", "ex99"], ["check", "--json", "ex99"]],
 )  # fmt: skip
 def test_a_wrong_name_is_exit_2_before_anything_runs(
@@ -327,7 +327,7 @@ def test_a_wrong_name_is_exit_2_before_anything_runs(
     assert not (place.parent / "runs").exists()
 
 
-def test_hint_reset_diff_and_progress_in_a_shell(
+def test_hint_restore_diff_and_progress_in_a_shell(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(place, "ex00", "return number")
@@ -341,7 +341,7 @@ def test_hint_reset_diff_and_progress_in_a_shell(
     record.note(verdict("ex00", status="pass"))
     assert main(["diff", "ex00"]) == 0
     assert "--- the solution\n" in capsys.readouterr().out
-    assert main(["reset", "ex00"]) == 0
+    assert main(["restore", "ex00"]) == 0
     assert "is kept in" in capsys.readouterr().out
     assert main(["diff", "ex00"]) == 0
     assert "is as it was given" in capsys.readouterr().out
@@ -592,11 +592,11 @@ def test_the_first_that_failed_is_open_and_the_rest_is_folded() -> None:
 
 
 def test_the_notebooks_names_are_public_and_cost_nothing() -> None:
-    for name in ("check", "hint", "reset", "progress"):
+    for name in ("check", "hint", "restore", "progress"):
         assert name in ddp_course.__all__
     code = (
         "import sys, ddp_course\n"
-        "ddp_course.hint, ddp_course.reset, ddp_course.progress, ddp_course.check\n"
+        "ddp_course.hint, ddp_course.restore, ddp_course.progress, ddp_course.check\n"
         "assert callable(ddp_course.progress) and 'torch' not in sys.modules\n"
         "assert 'numpy' not in sys.modules"
     )

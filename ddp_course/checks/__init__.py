@@ -57,14 +57,14 @@ def hint(exercise: str, *, more: bool = False, solution: bool = False) -> Hint:
     return hints.hint(exercise, more=more, solution=solution)
 
 
-def reset(exercise: str) -> Restored:
+def restore(exercise: str) -> Restored:
     """Put an exercise's file back as it was given, and keep what was there; says where.
 
     Raises BadArgument for a name that no exercise has, CourseError if a file cannot be written.
     """
     from ddp_course.checks import files
 
-    return files.reset(exercise)
+    return files.restore(exercise)
 
 
 def progress() -> Progress:

@@ -24,7 +24,7 @@ def read(path: Path) -> bytes:
 
     A pipe would never end, so only regular files are opened.
     """
-    back = f"bring it back: python -m ddp_course reset {path.stem.split('_')[0]}"
+    back = f"bring it back: python -m ddp_course restore {path.stem.split('_')[0]}"
     try:
         if not path.exists() and not path.is_symlink():
             raise CourseError(f"{path} is not there.", action=back)
@@ -142,7 +142,7 @@ def answer_lines(exercise: Exercise) -> str:
 
 @dataclass(frozen=True)
 class Restored:
-    """What `reset` did. `backup` is where the file as it was is kept; "" if there was none."""
+    """What `restore` did. `backup` is where the file as it was is kept; "" if there was none."""
 
     file: str
     backup: str
@@ -157,7 +157,7 @@ class Restored:
     __repr__ = __str__
 
 
-def reset(exercise: str) -> Restored:
+def restore(exercise: str) -> Restored:
     """Put an exercise's stub back, and keep what was there.
 
     The backup is under the folder of the runs, `backups/`, and is never removed. Raises BadArgument
@@ -167,7 +167,7 @@ def reset(exercise: str) -> Restored:
     path, stub = exercise_file(one), stub_text(one).encode()
     if path.resolve() == (ROOT / "solutions" / path.name).resolve():
         raise BadArgument(
-            f"{path} is the solution, not yours to reset.",
+            f"{path} is the solution, not yours to restore.",
             action="unset DDP_COURSE_EXERCISES and try again",
         )
     had = read(path) if path.exists() else None

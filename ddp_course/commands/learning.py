@@ -1,4 +1,4 @@
-"""Commands for learners at the exercises: check, watch, hint, reset, list, diff, progress."""
+"""Commands for learners at the exercises: check, watch, hint, restore, list, diff, progress."""
 
 from __future__ import annotations
 
@@ -38,9 +38,11 @@ def add(commands: Any) -> None:
     step.add_argument("--solution", action="store_true", help="an answer")
     hint.set_defaults(command=_hint)
 
-    reset = commands.add_parser("reset", help="put an exercise's file back as it was given")
-    reset.add_argument("exercise")
-    reset.set_defaults(command=_reset)
+    restore = commands.add_parser(
+        "restore", aliases=["reset"], help="put an exercise's file back as it was given"
+    )
+    restore.add_argument("exercise")
+    restore.set_defaults(command=_restore)
 
     listing = commands.add_parser("list", help="all exercises and their state")
     listing.set_defaults(command=_progress)
@@ -156,10 +158,10 @@ def _hint(given: argparse.Namespace) -> int:
     return 0
 
 
-def _reset(given: argparse.Namespace) -> int:
-    from ddp_course.checks import reset
+def _restore(given: argparse.Namespace) -> int:
+    from ddp_course.checks import restore
 
-    say(str(reset(given.exercise)))
+    say(str(restore(given.exercise)))
     return 0
 
 

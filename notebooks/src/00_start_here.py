@@ -271,7 +271,7 @@ explore("hello_ranks", bars("waited_ms", "ms"), ranks=[2, 1, 4], pause_ms=[20.0,
 # the two or three marked lines, save, and run the cell. The check starts three ranks with your file,
 # gives each a number that only this rank gets, and compares what comes back with what one process
 # with all the numbers gets. Until you have written something it says *not yet*. When you are stuck,
-# `hint("ex00", more=True)` goes one step further each time; `reset("ex00")` starts over and keeps what
+# `hint("ex00", more=True)` goes one step further each time; `restore("ex00")` starts over and keeps what
 # you had, and `progress()` shows how far you are.
 
 # %%
