@@ -4,6 +4,7 @@
     prepare NAME        download a data set, once
     run JOB [-- …]      launch a job, or any script that torchrun can run, and wait for it
     diagnose [FOLDER]   what happened in a run, and what to do
+    start, update       your own copies of lessons and exercises; what you change stays
     check [EXERCISE …]  check exercises; watch checks them whenever they are saved
     hint EXERCISE       help, one step at a time: --more, --solution
     restore EXERCISE    put its file back as it was given; what you had is kept

@@ -23,7 +23,8 @@ from conftest import ROOT, tool
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[psutil.Process, str]]:
     """A real JupyterLab in a copy of the project without lessons, and the address it printed."""
     project = tmp_path_factory.mktemp("project")
-    shutil.copytree(ROOT / "tools", project / "tools")
+    for part in ("tools", "ddp_course"):
+        shutil.copytree(ROOT / part, project / part)
     (project / "notebooks").mkdir()
     notebook = tool("build_notebooks").build("# %%\n1 + 1\n")
     (project / "notebooks" / "00_start_here.ipynb").write_text(notebook)
@@ -32,7 +33,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[psutil.Proce
     environment = {name: value for name, value in os.environ.items() if name not in hidden}
     with subprocess.Popen(
         [sys.executable, str(project / "tools" / "lab.py")],
-        env={**environment, "HOME": str(home)},
+        env={**environment, "HOME": str(home), "PYTHONPATH": str(project)},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -74,7 +75,7 @@ def get(url: str) -> tuple[int, str]:
 
 def test_prints_the_address_of_the_first_lesson(lab: tuple[psutil.Process, str]) -> None:
     _, url = lab
-    assert "/lab/tree/notebooks/00_start_here.ipynb?token=" in url
+    assert "/lab/tree/my_course/notebooks/00_start_here.ipynb?token=" in url
     assert get(url)[0] == 200
 
 
@@ -96,7 +97,7 @@ def test_listens_on_loopback_only(lab: tuple[psutil.Process, str]) -> None:
 def test_serves_the_whole_project(lab: tuple[psutil.Process, str]) -> None:
     base, token = re.split(r"/lab/\S+\?", lab[1])
     content = json.loads(get(f"{base}/api/contents?{token}")[1])["content"]
-    assert {"notebooks", "tools"} <= {entry["name"] for entry in content}
+    assert {"my_course", "notebooks", "tools"} <= {entry["name"] for entry in content}
 
 
 def test_asks_no_question_on_the_first_screen(lab: tuple[psutil.Process, str]) -> None:

@@ -7,8 +7,10 @@ import sys
 import webbrowser
 from pathlib import Path
 
+from ddp_course import copies
+
 ROOT = Path(__file__).resolve().parent.parent
-FIRST = "notebooks/00_start_here.ipynb"
+FIRST = "00_start_here.ipynb"
 
 
 def command(*, uid: int, browser: bool) -> list[str]:
@@ -16,7 +18,7 @@ def command(*, uid: int, browser: bool) -> list[str]:
     flags = [
         "--ServerApp.ip=127.0.0.1",
         f"--ServerApp.root_dir={ROOT}",
-        f"--LabApp.default_url=/lab/tree/{FIRST}",
+        f"--LabApp.default_url=/lab/tree/{copies.HOME.name}/notebooks/{FIRST}",
         "--log-level=WARN",
     ]
     if uid == 0:
@@ -47,6 +49,7 @@ def has_browser() -> bool:
 
 def main() -> None:
     start = command(uid=os.getuid(), browser=has_browser())
+    sys.stdout.write(f"{copies.lay_out()}\n")
     sys.stdout.write("Starting JupyterLab; Ctrl-C twice ends it.\n")
     sys.stdout.flush()
     os.execve(start[0], [*start, *sys.argv[1:]], environment())

@@ -7,6 +7,7 @@ import os
 import re
 from pathlib import Path
 
+from ddp_course import copies
 from ddp_course.checks.manifest import Exercise
 from ddp_course.errors import BadArgument
 from ddp_course.exercises import (
@@ -73,8 +74,10 @@ def _nearest(asked: str) -> str:
 
 
 def folder() -> Path:
-    """Where the learner's answers are: `exercises/`, or what DDP_COURSE_EXERCISES names."""
-    return ROOT / Path(os.environ.get("DDP_COURSE_EXERCISES") or "exercises").expanduser()
+    """Where the learner's answers are: what DDP_COURSE_EXERCISES names, else their copies."""
+    if named := os.environ.get("DDP_COURSE_EXERCISES"):
+        return ROOT / Path(named).expanduser()
+    return (copies.find() or ROOT) / "exercises"
 
 
 def exercise_file(exercise: Exercise) -> Path:

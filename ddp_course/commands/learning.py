@@ -44,6 +44,14 @@ def add(commands: Any) -> None:
     restore.add_argument("exercise")
     restore.set_defaults(command=_restore)
 
+    for name, what in (
+        ("start", "lay out your own copies of the lessons and exercises"),
+        ("update", "bring them up to date; what you have changed stays"),
+    ):
+        copying = commands.add_parser(name, help=what)
+        copying.add_argument("folder", nargs="?", type=Path, help="where (my_course)")
+        copying.set_defaults(command=_lay_out)
+
     listing = commands.add_parser("list", help="all exercises and their state")
     listing.set_defaults(command=_progress)
 
@@ -155,6 +163,13 @@ def _hint(given: argparse.Namespace) -> int:
 
     one = find(given.exercise)
     say(str(hints.hint(one.name, more=given.more, solution=given.solution)))
+    return 0
+
+
+def _lay_out(given: argparse.Namespace) -> int:
+    from ddp_course import copies
+
+    say(str(copies.lay_out(given.folder or copies.find() or copies.HOME)))
     return 0
 
 
