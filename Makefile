@@ -2,10 +2,12 @@
 #   make lab CPU=1                                 a small torch without CUDA
 #   make test PYTHON=python3.13 TORCH=2.15.0       another pair, in a folder of its own
 #   make test ARGS="-k timeline"                   arguments for the program that is run
+#   make test WORKERS=0                            one test at a time, in one process
 PYTHON ?=
 TORCH ?=
 CPU ?=
 ARGS ?=
+WORKERS ?= 2
 
 space := $(subst ,, )
 VENV := $(subst $(space),-,$(strip .venv $(notdir $(PYTHON)) $(if $(TORCH),torch$(TORCH))))
@@ -24,7 +26,7 @@ define install
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lab test course bench endure check notebooks clean
+.PHONY: help setup lab test nightly course bench endure check notebooks clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1@\2/p' Makefile | column -t -s @ 2>/dev/null \
@@ -39,7 +41,12 @@ lab: ## install if needed, then open JupyterLab at the first lesson
 
 test: ## install if needed, then run the tests
 	$(install) --dev
-	@exec $(RUN) -m pytest $(ARGS)
+	@exec $(RUN) -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+
+nightly: ## what takes longer: the widest matrices, and a thousand launches
+	$(install) --dev
+	@$(RUN) -m pytest -m nightly -n $(WORKERS) --dist worksteal $(ARGS)
+	@exec $(RUN) tools/endure.py
 
 course: ## run every notebook without a browser; pages with outputs go to build/course/
 	$(install) --dev

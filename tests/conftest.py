@@ -2,10 +2,16 @@
 
 needs("chromium")     mark a test that needs a system tool. Without the tool it is left out, and
                       listed at the end with the command that brings it; under CI it fails.
+pytest.mark.alone     run while no other worker runs a test: for what measures time.
+pytest.mark.nightly   leave to `make nightly`.
+
+`pytest -n 2` runs tests in two worker processes below a controller. They share a folder; each
+worker has its own folder in it, and answers for the processes that carry that folder's name.
 """
 
 from __future__ import annotations
 
+import fcntl
 import importlib.util
 import os
 import shutil
@@ -13,7 +19,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -22,11 +28,18 @@ import psutil
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-RUNS = Path(tempfile.mkdtemp(prefix="ddp-course-tests-"))
+WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")  # gw0, gw1, …; empty without workers
+if not WORKER:
+    os.environ["DDP_COURSE_TESTS"] = tempfile.mkdtemp(prefix="ddp-course-tests-")
+SHARED = Path(os.environ["DDP_COURSE_TESTS"])
+RUNS = SHARED / (WORKER or "main")
+RUNS.mkdir()
 os.environ["DDP_COURSE_HEADLESS"] = "1"
 os.environ["DDP_COURSE_RUNS"] = str(RUNS / "runs")
 os.environ["DDP_COURSE_DATA"] = str(RUNS / "data")
 
+PATIENCE_S = 10.0  # for what was told to end
+LEFT = pytest.StashKey[list[str]]()
 MARKS = "DDP_COURSE_RUNS", "DDP_COURSE_RUN"  # a rank has only the second
 
 # Under CI the fuzzing draws the same examples each time; elsewhere it goes on looking.
@@ -90,14 +103,41 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             pytest.skip(reason)
 
 
+@pytest.hookimpl(wrapper=True, tryfirst=True)  # the time limit of a test begins after its turn
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Wait for the test's turn: beside other workers' tests, or alone.
+
+    Each test passes the gate. One that is to be alone keeps it shut until the others' have ended.
+    """
+    if not WORKER:
+        return (yield)
+    alone = item.get_closest_marker("alone") is not None
+    with open(SHARED / "gate", "w") as gate, open(SHARED / "stage", "w") as stage:
+        fcntl.flock(gate, fcntl.LOCK_EX)
+        fcntl.flock(stage, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        fcntl.flock(gate, fcntl.LOCK_UN)
+        try:
+            return (yield)
+        finally:
+            fcntl.flock(stage, fcntl.LOCK_UN)  # a child that was forked may hold the file open
+
+
+@pytest.hookimpl(trylast=True)  # the workers have ended by then
 def pytest_sessionfinish(session: pytest.Session) -> None:
+    if WORKER:
+        return
+    session.config.stash[LEFT] = _still_running(f"{SHARED}/gw", set())
+    shutil.rmtree(SHARED, ignore_errors=True)
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    skipped = reporter.stats.get("skipped") if reporter else None
-    if skipped and UNDER_CI and session.exitstatus == pytest.ExitCode.OK:
+    skipped = UNDER_CI and reporter and reporter.stats.get("skipped")
+    if (skipped or session.config.stash[LEFT]) and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if left := terminalreporter.config.stash.get(LEFT, []):
+        terminalreporter.section("still running after all workers")
+        terminalreporter.line("\n".join(left), red=True)
     skipped = terminalreporter.stats.get("skipped", [])
     if not skipped:
         return
@@ -115,23 +155,27 @@ def nothing_left_behind() -> Iterator[None]:
     yield
     if warm := sys.modules.get("ddp_course.process.warm"):
         warm.close()  # it lives as long as its kernel, and that is this process
-    deadline = time.monotonic() + 10
-    while (left := _alive()) and time.monotonic() < deadline:
-        time.sleep(0.1)
+    family = {child.pid for child in psutil.Process().children(recursive=True)}
+    left = _still_running(f"{RUNS}/", family)
     shutil.rmtree(RUNS, ignore_errors=True)
     assert not left, "still running after all tests:\n" + "\n".join(left)
 
 
-def _alive() -> list[str]:
-    """Our descendants, and orphans whose environment still names this session's folder."""
-    me = psutil.Process()
-    family = {process.pid for process in me.children(recursive=True)}
+def _still_running(folder: str, family: set[int]) -> list[str]:
+    """What does not end in time: of the family, and of all whose environment names the folder."""
+    deadline = time.monotonic() + PATIENCE_S
+    while (left := _alive(folder, family)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return left
+
+
+def _alive(folder: str, family: set[int]) -> list[str]:
     found = []
     for process in psutil.process_iter():
         try:
             ours = process.pid in family or (
-                process.pid != me.pid
-                and any(str(RUNS) in process.environ().get(name, "") for name in MARKS)
+                process.pid != os.getpid()
+                and any(folder in process.environ().get(name, "") for name in MARKS)
             )
             if ours and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(f"{process.pid} {' '.join(process.cmdline()) or process.name()}")

@@ -431,7 +431,7 @@ def test_make_setup_installs_and_nothing_else(project: Project) -> None:
     ("target", "ran", "dev"),
     [
         ("lab", "tools/lab.py", False),
-        ("test", "-m pytest", True),
+        ("test", "-m pytest -n 2 --dist worksteal", True),
         ("course", "tools/course.py", True),
         ("bench", "tools/bench.py", True),
         ("notebooks", "tools/build_notebooks.py", True),
