@@ -19,30 +19,24 @@ Exit codes: 0 well, 1 not (a failed run, a check not passed, a problem found), 2
 from __future__ import annotations
 
 import argparse
-import importlib
-import io
-import os
 import sys
 from collections.abc import Callable, Sequence
 
-from ddp_course.commands import learning, running
-from ddp_course.errors import CourseError
-from ddp_grading import commands as grading
+from ddp_course.commands import grading, learning, running, shell
 
 Command = Callable[[argparse.Namespace], int]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words and words[0] in grading.COMMANDS:
+        return grading.hand_over(words)
     parser = argparse.ArgumentParser(prog="python -m ddp_course", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.set_defaults(takes_flags=False)
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for family in (running, learning, grading):
         family.add(commands)
-    for stream in (sys.stdout, sys.stderr):  # a terminal may lack a sign, a name may be no Unicode
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
-    words = list(sys.argv[1:] if arguments is None else arguments)
     end = words.index("--") if "--" in words else len(words)
     given, unknown = parser.parse_known_args(words[:end])
     if unknown and given.takes_flags:
@@ -53,19 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command: Command = given.command
     if given.flags and not given.takes_flags:
         parser.error("only `run` passes what follows -- on to a job")
-    try:
-        if sys.platform == "win32" and words[:1] != ["doctor"]:
-            raise importlib.import_module("ddp_course.machine").not_on_windows()
-        return command(given)
-    except CourseError as error:
-        print(error, file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("Interrupted.", file=sys.stderr)
-        return 130
-    except BrokenPipeError:  # whoever read us has read enough, as in `… | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+    return shell.run(lambda: command(given), anywhere=words[:1] == ["doctor"])
 
 
 if __name__ == "__main__":

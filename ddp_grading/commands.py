@@ -16,9 +16,23 @@ NO_SANDBOX, OURS = 4, 3  # exit codes
 
 def add(commands: Any) -> None:
     """Add these commands to a parser's sub-parsers."""
+    doctor = commands.add_parser("doctor", help="does a job run in the sandbox here?")
+    doctor.set_defaults(command=_doctor)
     _add_grade(commands, "grade", "grade a folder of submissions; goes on where it was")
     _add_grade(commands, "regrade", "grade again what has been graded already")
     gradebook.add(commands)
+
+
+def _doctor(given: argparse.Namespace) -> int:
+    from ddp_grading.box import try_sandbox
+    from ddp_grading.sandbox import NoSandbox
+
+    try:
+        print(try_sandbox())
+    except NoSandbox as error:
+        print(error)
+        return NO_SANDBOX
+    return 0
 
 
 def _add_grade(commands: Any, name: str, what: str) -> None:

@@ -385,7 +385,7 @@ def read_all(out: Path | str) -> Gradebook:
         raise NoEvidence(
             f"{out} holds no results.",
             cause="nothing was graded into this folder yet",
-            action="python -m ddp_course grade DIR --roster R.csv --out OUT",
+            action="python -m ddp_grading grade DIR --roster R.csv --out OUT",
         )
     key = _known_key(out)
     records: dict[tuple[str, str], Record] = {}

@@ -316,7 +316,7 @@ def test_a_sandboxed_result_is_not_taken_for_an_unsafe_one(
 
 
 def command(folder: Path, *more: str, name: str = "grade") -> list[str]:
-    words = [sys.executable, "-m", "ddp_course", name, str(folder / "in")]
+    words = [sys.executable, "-m", "ddp_grading", name, str(folder / "in")]
     return [*words, "--roster", str(folder / "r.csv"), "--out", str(folder / "out"), *more]
 
 
@@ -365,7 +365,7 @@ def test_without_a_sandbox_every_row_says_so(tmp_path: Path) -> None:
 def test_a_wrong_request_is_exit_2(
     tmp_path: Path, more: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from ddp_course.__main__ import main
+    from ddp_grading.__main__ import main
 
     a_class(tmp_path / "in", ada="pass")
     (tmp_path / "r.csv").write_text("id\nada\n")

@@ -29,9 +29,9 @@ from gradebook import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddp_course.__main__ import main
 from ddp_course.errors import BadArgument
 from ddp_grading import exports, report, results, roster, templates
+from ddp_grading.__main__ import main
 from ddp_grading.report import Book, Row, gather
 from ddp_grading.roster import Student
 
@@ -590,7 +590,7 @@ def test_a_roster_given_later_decides_who_is_exported(
 
 def test_output_goes_through_a_pipe_as_it_is(graded: Path) -> None:
     ended = subprocess.run(
-        [sys.executable, "-m", "ddp_course", "export", str(graded), "csv"],
+        [sys.executable, "-m", "ddp_grading", "export", str(graded), "csv"],
         cwd=ROOT,
         env={"PATH": "/usr/bin", "LC_ALL": "C", "PYTHONUTF8": "0"},
         capture_output=True,

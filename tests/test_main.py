@@ -220,3 +220,28 @@ def test_a_reader_that_has_read_enough_is_no_error(tmp_path: Path) -> None:
     ended = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=240)
     assert ended.stdout.startswith("$ ")
     assert ended.stderr == ""
+
+
+@pytest.mark.parametrize("words", [["grade", "--help"], ["export", "/nowhere", "csv"], ["report"]])
+def test_the_instructors_commands_are_handed_over(words: list[str]) -> None:
+    """Whatever is said and returned is what `python -m ddp_grading` says and returns."""
+    ours, theirs = (
+        subprocess.run([sys.executable, "-m", room, *words], capture_output=True, text=True)
+        for room in ("ddp_course", "ddp_grading")
+    )
+    assert (ours.returncode, ours.stdout, ours.stderr) == (
+        theirs.returncode,
+        theirs.stdout,
+        theirs.stderr,
+    )
+    assert "python -m ddp_grading" in ours.stdout + ours.stderr
+
+
+def test_the_course_imports_nothing_of_the_instructors_tool() -> None:
+    """A learner's command works where ddp_grading is not there at all."""
+    code = (
+        "import sys; sys.modules['ddp_grading'] = None; from ddp_course.__main__ import main; "
+        "sys.exit(main(['hint', 'ex00']))"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr

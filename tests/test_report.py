@@ -11,8 +11,8 @@ from gradebook import DIFFICULT, any_text, fuzz, make_class, record, student_ids
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddp_course.__main__ import main
 from ddp_grading import report, results, roster
+from ddp_grading.__main__ import main
 from ddp_grading.report import Book, Row, gather
 from ddp_grading.roster import Student
 

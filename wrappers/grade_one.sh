@@ -33,7 +33,7 @@ no_result() {
 grade() {
   local only=() exercise
   for exercise in ${EXERCISES:-}; do only+=(--exercise "$exercise"); done
-  timeout --kill-after=10 "${LIMIT_S:-540}" "$python" -m ddp_course grade \
+  timeout --kill-after=10 "${LIMIT_S:-540}" "$python" -m ddp_grading grade \
     "$work/in" --roster "$work/roster.csv" --out "$work/out" ${only[@]+"${only[@]}"} "$@"
 }
 
@@ -56,7 +56,7 @@ if [ "$code" = 4 ] && [ "${SANDBOX:-required}" = optional ]; then
 fi
 case "$code" in
   0 | 1 | 3)
-    "$python" -m ddp_course export "$work/out" "$format" --to "$work/export"
+    "$python" -m ddp_grading export "$work/out" "$format" --to "$work/export"
     if [ -s "$work/export" ]; then
       chmod a+r "$work/export" && mv "$work/export" "$result"
     else

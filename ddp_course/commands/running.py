@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ddp_course.commands.grading import hand_over
 from ddp_course.errors import BadArgument, NoSuchRun
 
 if TYPE_CHECKING:
@@ -61,15 +62,8 @@ def _doctor(given: argparse.Namespace) -> int:
 
     report = doctor()
     print(report)
-    if given.grading:
-        from ddp_grading.box import try_sandbox
-        from ddp_grading.sandbox import NoSandbox
-
-        try:
-            print(try_sandbox())
-        except NoSandbox as error:
-            print(error)
-            return 4
+    if given.grading and (code := hand_over(["doctor"])):
+        return code
     return 0 if report.ok else 1
 
 
