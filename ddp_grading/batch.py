@@ -225,7 +225,11 @@ class _Batch:
         graded = 0
         with tempfile.TemporaryDirectory(dir=self._place.work, prefix="s-") as name:
             folder = Path(name)
-            collected = submissions.collect(self._entries.get(student.id, []), folder)
+            problem = ""
+            try:
+                collected = submissions.collect(self._entries.get(student.id, []), folder)
+            except Exception as error:
+                collected, problem = submissions.Collected(), _fault("could not be read", error)
             with self._lock:
                 if collected.notes:
                     self._outcome.notes[student.id] = collected.notes
@@ -239,7 +243,9 @@ class _Batch:
                     record = self._known(student, exercise, earlier, sha256)
                     new = record is None
                     if record is None:
-                        if answer:
+                        if problem:
+                            verdict = box.verdict_of(exercise, "infra", problem)
+                        elif answer:
                             verdict = judge_one(exercise, answer.file)
                         else:
                             verdict = _missing(exercise, collected.notes)
@@ -286,7 +292,13 @@ class _Batch:
                         action="run `python -m ddp_course doctor --grading`",
                     )
                 self._probed = True
-        return desk.judge(exercise, file, ranks=exercise.graded_ranks)
+        try:
+            return desk.judge(exercise, file, ranks=exercise.graded_ranks)
+        except box.Abandoned:
+            raise
+        except Exception as error:  # one submission's, whatever it is: the next is graded
+            desk.close()
+            return box.verdict_of(exercise, "infra", _fault("could not be judged", error))
 
     def _known(
         self, student: Student, exercise: Exercise, earlier: list[Record], sha256: str
@@ -332,6 +344,10 @@ def _chosen(options: Options) -> list[Exercise]:
     return [
         one for one in EXERCISES.values() if not options.exercises or one.name in options.exercises
     ]
+
+
+def _fault(what: str, error: Exception) -> str:
+    return f"The submission {what}: {type(error).__name__}: {str(error)[:500]}"
 
 
 def _missing(exercise: Exercise, notes: Sequence[str]) -> Verdict:

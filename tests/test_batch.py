@@ -26,7 +26,7 @@ from ddp_course.checks.exercises import EXERCISES
 from ddp_course.checks.manifest import Exercise
 from ddp_course.checks.verdict import Result, Verdict
 from ddp_course.errors import BadArgument, CannotRun
-from ddp_grading import batch, box, commands, results, roster, sandbox
+from ddp_grading import batch, box, commands, results, roster, sandbox, submissions
 from ddp_grading.batch import Options, grade
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -62,13 +62,15 @@ class Desk:
     def abandon(self) -> None:
         pass
 
+    close = abandon
+
     def judge(self, exercise: Exercise, file: str, *, ranks: int | None = None) -> Verdict:
         Desk.ranks[exercise.name] = ranks or exercise.ranks
         text = (self.folder / file).read_text().strip()
         Desk.judged.append((text, exercise.name))
         time.sleep(random.random() / 100)
-        if text == "full disk":
-            raise OSError(28, "No space left on device")
+        if text == "breaks the judge":
+            raise RecursionError("a bug of ours")
         status = text.split()[0] if text.split() else "error"
         return Verdict(
             exercise.name,
@@ -237,12 +239,39 @@ def test_nobody_is_graded_twice_at_the_same_time(tmp_path: Path, desks: list[Any
 
 
 def test_a_full_disk_stops_the_batch_and_says_how_to_go_on(
-    tmp_path: Path, desks: list[Any]
+    tmp_path: Path, desks: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    students = a_class(tmp_path / "in", ada="pass", bob="full disk", eve="pass")
+    really = results.write
+
+    def write(out: Path, record: results.Record, **more: Any) -> results.Record:
+        if record.student == "bob":
+            raise OSError(28, "No space left on device")
+        return really(out, record, **more)
+
+    monkeypatch.setattr(results, "write", write)
+    students = a_class(tmp_path / "in", ada="pass", bob="pass", eve="pass")
     with pytest.raises(CannotRun, match="give the same command again"):
         grade(tmp_path / "in", students, tmp_path / "out", Options(exercises=("ex00",)))
     assert scores(tmp_path / "out") == {("ada", "ex00"): ("pass", 3.0)}
+
+
+def test_whatever_breaks_while_judging_is_that_students_result_and_the_next_is_graded(
+    tmp_path: Path, desks: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    really = submissions.collect
+
+    def collect(paths: list[Path], into: Path) -> submissions.Collected:
+        if any(path.name == "bob" for path in paths):
+            raise MemoryError("of the reader")
+        return really(paths, into)
+
+    monkeypatch.setattr(submissions, "collect", collect)
+    students = a_class(tmp_path / "in", ada="breaks the judge", bob="pass", eve="pass")
+    outcome = grade(tmp_path / "in", students, tmp_path / "out", Options(exercises=("ex00",)))
+    assert (outcome.statuses, outcome.exit_code) == ({"infra": 2, "pass": 1}, 3)
+    for student, said in (("ada", "RecursionError: a bug of ours"), ("bob", "MemoryError: of the")):
+        record = results.read(tmp_path / "out", student, "ex00")
+        assert record is not None and said in record.checks[0].message
 
 
 def test_what_a_killed_grader_left_is_removed_and_nothing_else(

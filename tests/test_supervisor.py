@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 import time
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ddp_course.checks import judge
+from ddp_course.checks import judge, supervisor
 from ddp_course.checks.evidence import SOCKET, Message, pack, split, unpack
 from ddp_course.checks.exercises import EXERCISES
 from ddp_course.checks.supervisor import Gathered, Observation, Supervisor, plain
@@ -91,6 +92,20 @@ def says_nothing(rank: Played) -> None:
         rank.asked += 1
 
 
+def floods(rank: Played) -> None:
+    with contextlib.suppress(OSError):
+        while True:
+            rank.say("at", calls=1, cpu_s=0.5, line="")
+
+
+def answers_and_never_reads(rank: Played) -> None:
+    """As a child does that has the rank's descriptor."""
+    with contextlib.suppress(OSError):
+        for number in range(1000):
+            rank.say("at", calls=number, cpu_s=0.01 * number, line="")
+            time.sleep(0.01)
+
+
 def raises(text: str, *, after_s: float = 0.0) -> Callable[[Played], None]:
     def act(rank: Played) -> None:
         rank.say("raised", error=text, t=time.monotonic() + after_s - 10)
@@ -100,10 +115,10 @@ def raises(text: str, *, after_s: float = 0.0) -> Callable[[Played], None]:
 
 def play(*acts: Callable[[Played], None], patience_s: float = 1.0) -> tuple[Gathered, list[Played]]:
     draw = EXERCISES["ex00"].draw
-    with Supervisor(len(acts), lambda random, ranks: draw(random, ranks)) as supervisor:
-        path = supervisor.env[SOCKET]
+    with Supervisor(len(acts), lambda random, ranks: draw(random, ranks)) as trusted:
+        path = trusted.env[SOCKET]
         ranks = [Played(path, rank, act) for rank, act in enumerate(acts)]
-        gathered = supervisor.gather(Job(), patience_s=patience_s)
+        gathered = trusted.gather(Job(), patience_s=patience_s)
     for one in ranks:
         one.thread.join(60)
         one.socket.close()
@@ -147,6 +162,44 @@ def test_a_rank_that_says_nothing_is_given_up_in_the_end() -> None:
     gathered, ranks = play(returns, says_nothing, patience_s=0.1)
     assert states(gathered) == ["returned", "computing"]
     assert ranks[1].asked == 1, "it is not asked again before it has answered"
+
+
+def test_a_rank_that_never_reads_blocks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    really = pack
+    big = Message({"event": "where"}, {"x": np.zeros(1 << 16)})  # as many small ones would add up
+    monkeypatch.setattr(
+        supervisor,
+        "pack",
+        lambda message: really(big if message.fields["event"] == "where" else message),
+    )
+    began = time.monotonic()
+    gathered, _ = play(raises("ValueError: x"), answers_and_never_reads, patience_s=5.0)
+    assert states(gathered)[0] == "raised" and time.monotonic() - began < 30
+
+
+def test_a_rank_that_floods_is_no_longer_heard() -> None:
+    gathered, _ = play(returns, floods, patience_s=5.0)
+    assert states(gathered) == ["returned", "malformed"]
+    assert gathered.observations[1].error == "more messages than a check has"
+
+
+def test_connections_without_end_take_no_descriptors_and_no_place() -> None:
+    with Supervisor(2, EXERCISES["ex00"].draw) as trusted:
+        path = trusted.env[SOCKET]
+        ranks = [Played(path, rank, returns) for rank in range(2)]
+        kept: list[socket.socket] = []
+
+        def more(_: object) -> None:
+            with contextlib.suppress(OSError):
+                kept.append(socket.socket(socket.AF_UNIX))
+                kept[-1].setblocking(False)
+                kept[-1].connect(path)
+            assert len(trusted._selector.get_map()) <= 10
+
+        gathered = trusted.gather(Job(), patience_s=5.0, tell=more)
+    for one in [*kept, *(rank.socket for rank in ranks)]:
+        one.close()
+    assert states(gathered) == ["returned", "returned"]
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,6 @@ Array = npt.NDArray[Any]
 
 SOCKET = "DDP_COURSE_CHECK_SOCKET"  # the variable that tells the ranks where to connect
 MAX_FRAME_BYTES = 1 << 20
-_MAX_DIMENSIONS = 8
 _LENGTH = struct.Struct(">Q")
 _HEADER = struct.Struct(">I")
 _DTYPES = {"float32", "float64", "int64"}
@@ -71,44 +70,34 @@ def split(buffer: bytes) -> tuple[bytes | None, bytes]:
 
 
 def unpack(body: bytes) -> Message:
-    """The message in a frame's body. Raises Malformed."""
-    if len(body) < _HEADER.size:
-        raise Malformed("a frame without a header")
-    (header_bytes,) = _HEADER.unpack_from(body)
-    end = _HEADER.size + header_bytes
-    if end > len(body):
-        raise Malformed("a header longer than its frame")
+    """The message in a frame's body. Raises Malformed, and nothing else, whatever the body is."""
     try:
-        header = json.loads(body[_HEADER.size : end])
-    except (ValueError, RecursionError) as error:
-        raise Malformed(f"a header that is not JSON: {error}") from error
-    if not isinstance(header, dict) or not isinstance(header.get("tensors"), list):
-        raise Malformed("a header without its list of tensors")
-    listed = header.pop("tensors")
-    return Message(header, _tensors(listed, body[end:]))
+        (header_bytes,) = _HEADER.unpack_from(body)
+        at = _HEADER.size + header_bytes
+        if at > len(body):
+            raise Malformed("a header longer than its frame")
+        header = json.loads(body[_HEADER.size : at])
+        tensors: dict[str, Array] = {}
+        for item in header.pop("tensors"):
+            array = _tensor(item["dtype"], item["shape"], body[at:])
+            at += array.nbytes
+            if tensors.setdefault(str(item["name"]), array) is not array:
+                raise Malformed("a tensor whose name comes twice")
+    except Malformed:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError,
+            struct.error) as error:  # fmt: skip
+        said = f"{type(error).__name__}: {error}"
+        raise Malformed(f"a frame that does not follow the format ({said:.200})") from None
+    if at != len(body):
+        raise Malformed(f"{len(body) - at} bytes that belong to no tensor")
+    return Message(header, tensors)
 
 
-def _tensors(listed: list[Any], raw: bytes) -> dict[str, Array]:
-    tensors: dict[str, Array] = {}
-    at = 0
-    for item in listed:
-        name, dtype, shape = _description(item)
-        count = math.prod(shape) * np.dtype(dtype).itemsize
-        if at + count > len(raw) or name in tensors:
-            raise Malformed(f"tensor {name!r}: bytes are missing or the name comes twice")
-        tensors[name] = np.frombuffer(raw[at : at + count], dtype=dtype).reshape(shape)
-        at += count
-    if at != len(raw):
-        raise Malformed(f"{len(raw) - at} bytes that belong to no tensor")
-    return tensors
-
-
-def _description(item: Any) -> tuple[str, str, tuple[int, ...]]:
-    if not isinstance(item, dict):
-        raise Malformed("a tensor without a description")
-    name, dtype, shape = item.get("name"), item.get("dtype"), item.get("shape")
-    if not isinstance(name, str) or str(dtype) not in _DTYPES or not isinstance(shape, list):
-        raise Malformed(f"tensor {name!r} of dtype {dtype!r} and shape {shape!r}")
-    if len(shape) > _MAX_DIMENSIONS or not all(type(n) is int and 0 <= n < 2**31 for n in shape):
-        raise Malformed(f"tensor {name!r} of shape {shape!r}")
-    return name, str(dtype), tuple(shape)
+def _tensor(dtype: str, shape: list[int], raw: bytes) -> Array:
+    if dtype not in _DTYPES or not all(type(n) is int for n in shape):
+        raise Malformed(f"a tensor of dtype {dtype!r:.80} and shape {shape!r:.80}")
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    if size > len(raw):
+        raise Malformed("a tensor whose bytes are missing")
+    return np.frombuffer(raw[:size], dtype).reshape(shape)

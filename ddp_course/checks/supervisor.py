@@ -16,7 +16,11 @@ learner's file, and no rank is sent another's, so right answers need real commun
 has its connection before any of them runs the learner's code, so nobody can come in its place.
 
 A rank hangs when it answers several times in a row that nothing has moved: no collective started,
-no processor time used. On a busy machine the answers come later, and so does the judgement.
+no processor time used. On a busy machine the answers come later, and so does the judgement. It
+loops when it uses processor time, but starts no collective.
+
+Nothing here waits for a rank: what it does not read is kept up to a limit, and a rank that sends
+more than any driver would is no longer heard.
 
 With `restarts`, the driver may kill a rank on purpose. torchrun then starts all of them again; they
 come back under the next attempt, get the same inputs, and only the last attempt is evidence.
@@ -45,7 +49,11 @@ _STILL = 10  # answers without progress, one each tenth of the patience: this ra
 _STILL_AFTER_AN_ERROR = 4  # the others may be about to raise too, or wait for the one that did
 _ASK_S = 0.2  # how often a rank is asked at least then
 _IDLE_S = 0.001  # of processor time: less is no progress
-_BUSY, _LIMIT = 4, 12  # how often the patience fits into processor time, and into all the time
+_LOOP_S = 15.0  # of processor time since its last collective: this rank will not come back
+_LIMIT = 12  # how often the patience fits into all the time
+_MOST_UNREAD = 4 << 20  # bytes that a rank may leave unread: more than all that it is sent
+_MOST_MESSAGES = 5_000  # of one rank
+_MOST_CONNECTIONS = 4  # for each rank
 
 
 class Job(Protocol):
@@ -75,6 +83,7 @@ class Observation:
     cpu_s: float = -1.0  # processor time of its main thread in the learner's file; -1: not known
     line: str = ""  # where it was in the learner's file when it was last asked
     still: int = 0  # answers in a row without progress
+    moved_at_s: float = 0.0  # `cpu_s` when `calls` was last seen to change
     followed: bool = False  # ended by torchrun because another rank had gone
     busy: bool = False  # whether it still made progress, by its last answers, when time was up
     asked_at: float = 0.0
@@ -110,6 +119,8 @@ class Gathered:
 class _Link:
     connection: socket.socket
     buffer: bytes = b""
+    unsent: bytes = b""
+    messages: int = 0
     rank: int | None = None
 
 
@@ -129,6 +140,7 @@ class Supervisor:
         bytes that the job's network has carried so far, and raises OSError when it cannot."""
         self._draw, self._meter = draw, meter
         self._began, self._since = False, time.monotonic()
+        self._broken_at: float | None = None
         self._bytes_before: int | None = None
         self._bytes_moved: int | None = None
         self._attempt, self._restarts = 0, restarts
@@ -175,8 +187,13 @@ class Supervisor:
         """
         while self._awaits_restart() or not all(one.answered for one in self._seen):
             over = run.done  # asked before listening, so that what came last is still heard
-            for key, _ in self._selector.select(0.05):
-                self._hear(key.data) if key.data else self._accept()
+            for key, ready in self._selector.select(0.05):
+                if key.data is None:
+                    self._accept()
+                elif ready & selectors.EVENT_READ:
+                    self._hear(key.data)
+                else:
+                    self._flush(key.data)
             if tell:
                 tell(self._seen)
             if self._awaits_restart() and not over:
@@ -190,8 +207,8 @@ class Supervisor:
             self._ask(patience_s)
         for one in self._active():
             one.busy = one.cpu_s >= 0 and one.still < _STILL_AFTER_AN_ERROR
-        for link in self._links.values():
-            self._send(link, Message({"event": "leave"}))
+        for rank in list(self._links):
+            self._send(rank, Message({"event": "leave"}))
         waited_s = time.monotonic() - self._since
         return Gathered(
             self._inputs,
@@ -213,10 +230,14 @@ class Supervisor:
         active = self._active()
         if not active:  # nobody is left to wait for, if one has failed; else they still start
             return self._broken() and not any(one.state in ("absent", "here") for one in self._seen)
-        if time.monotonic() > self._since + _LIMIT * patience_s:
+        now, enough = time.monotonic(), _STILL
+        if self._broken():
+            self._broken_at, enough = self._broken_at or now, _STILL_AFTER_AN_ERROR
+            if now > self._broken_at + patience_s:
+                return True
+        if now > self._since + _LIMIT * patience_s:
             return True
-        enough = _STILL_AFTER_AN_ERROR if self._broken() else _STILL
-        return all(one.still >= enough or one.cpu_s > _BUSY * patience_s for one in active)
+        return all(one.still >= enough or one.cpu_s > one.moved_at_s + _LOOP_S for one in active)
 
     def _ask(self, patience_s: float) -> None:
         pause_s = patience_s / _STILL
@@ -226,7 +247,7 @@ class Supervisor:
         for one in self._active():
             if not one.asked and now >= one.asked_at + pause_s and one.rank in self._links:
                 one.asked, one.asked_at = True, now
-                self._send(self._links[one.rank], Message({"event": "where"}))
+                self._send(one.rank, Message({"event": "where"}))
 
     def _note_place(self, seen: Observation, fields: dict[str, Any]) -> None:
         """What a rank says when it is asked where it is; an answer too late says nothing."""
@@ -236,6 +257,8 @@ class Supervisor:
         if not seen.asked or seen.answered:
             return
         moved = calls != seen.calls or cpu_s > seen.cpu_s + _IDLE_S
+        if calls != seen.calls:
+            seen.moved_at_s = cpu_s
         seen.asked, seen.still = False, 0 if moved else seen.still + 1
         seen.calls, seen.cpu_s, seen.line = calls, cpu_s, plain(fields.get("line"), 200)
 
@@ -245,14 +268,19 @@ class Supervisor:
         return gone and self._attempt < self._restarts
 
     def _accept(self) -> None:
-        connection, _ = self._listener.accept()
-        self._selector.register(connection, selectors.EVENT_READ, _Link(connection))
+        with contextlib.suppress(OSError):  # it has gone again, or there is no descriptor left
+            connection, _ = self._listener.accept()
+            if len(self._selector.get_map()) > _MOST_CONNECTIONS * len(self._seen):
+                connection.close()
+                return
+            connection.setblocking(False)
+            self._selector.register(connection, selectors.EVENT_READ, _Link(connection))
 
     def _let_load(self) -> None:
         self._began, self._since = True, time.monotonic()
-        for rank, link in self._links.items():
-            self._seen[rank].state, self._seen[rank].asked_at = "importing", self._since
-            self._send(link, Message({"event": "load"}))
+        for one in self._seen:
+            one.state, one.asked_at = "importing", self._since
+            self._send(one.rank, Message({"event": "load"}))
 
     def _ready(self) -> bool:
         return all(one.state == "loading" for one in self._seen)
@@ -263,19 +291,32 @@ class Supervisor:
             self._inputs = self._draw(random, len(self._seen))
         self._bytes_moved, self._since = None, time.monotonic()
         self._bytes_before = self._read_meter()
-        for rank, mine in enumerate(self._inputs):
-            self._seen[rank].state = "computing"
-            self._seen[rank].still, self._seen[rank].cpu_s = 0, -1.0
-            self._seen[rank].asked_at = self._since
-            self._send(self._links[rank], Message({"event": "inputs"}, mine))
+        for one, mine in zip(self._seen, self._inputs, strict=True):
+            one.state, one.asked_at = "computing", self._since
+            one.still, one.cpu_s, one.moved_at_s = 0, -1.0, 0.0
+            self._send(one.rank, Message({"event": "inputs"}, mine))
 
-    def _send(self, link: _Link, message: Message) -> None:
-        with contextlib.suppress(OSError):
-            link.connection.sendall(pack(message))
+    def _send(self, rank: int, message: Message) -> None:
+        if link := self._links.get(rank):  # else it has gone
+            link.unsent += pack(message)
+            self._flush(link)
+
+    def _flush(self, link: _Link) -> None:
+        """Send what the rank takes now; the rest waits until it reads."""
+        with contextlib.suppress(OSError):  # if it has gone, reading will tell
+            link.unsent = link.unsent[link.connection.send(link.unsent) :]
+        if len(link.unsent) > _MOST_UNREAD:
+            return self._end(link, "malformed", "it does not read what the check sends")
+        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if link.unsent else 0)
+        with contextlib.suppress(KeyError, ValueError):  # hung up meanwhile
+            self._selector.modify(link.connection, wanted, link)
+        return None
 
     def _hear(self, link: _Link) -> None:
         try:
             piece = link.connection.recv(1 << 16)
+        except BlockingIOError:
+            return None
         except OSError:
             piece = b""
         if not piece:
@@ -284,20 +325,23 @@ class Supervisor:
         try:
             body, link.buffer = split(link.buffer)
             while body is not None:
+                link.messages += 1
+                if link.messages > _MOST_MESSAGES:
+                    raise Malformed("more messages than a check has")
                 self._take(link, unpack(body))
                 body, link.buffer = split(link.buffer)
-        except Malformed as error:
-            if link.rank is not None:
-                self._seen[link.rank].error = str(error)
-            self._end(link, "malformed")
+        except (Malformed, RecursionError) as error:
+            self._end(link, "malformed", plain(error, 300))
         return None
 
-    def _end(self, link: _Link, state: str) -> None:
+    def _end(self, link: _Link, state: str, error: str = "") -> None:
         self._hang_up(link)
         if link.rank is not None:
             self._links.pop(link.rank, None)
-            if not self._seen[link.rank].answered:
-                self._answer(self._seen[link.rank], state)
+            seen = self._seen[link.rank]
+            if not seen.answered:
+                seen.error = error or seen.error
+                self._answer(seen, state)
 
     def _hang_up(self, link: _Link) -> None:
         with contextlib.suppress(KeyError, ValueError):  # it has been done already
