@@ -26,8 +26,8 @@ from ddp_course.diagnosis.diagnose import (
     symptoms,
 )
 from ddp_course.launcher.launch import launch
-from ddp_course.observe.failures import Lines, Observed, is_halted
 from ddp_course.observe.ledger import Entry, Frame, Ledger, Pair, Raised
+from ddp_course.observe.output import Lines, Observed, is_halted
 from ddp_course.run.run import Line, Run, failure_html, failure_text
 
 T0 = 1.8e9  # some time of day

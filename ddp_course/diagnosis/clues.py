@@ -20,7 +20,8 @@ from typing import Any
 from ddp_course import disk as untrusted
 from ddp_course.diagnosis.findings import Evidence
 from ddp_course.disk import PACKAGE
-from ddp_course.observe import failures, ledger
+from ddp_course.observe import ledger
+from ddp_course.observe import output as failures
 from ddp_course.observe.ledger import Entry, Ledger
 from ddp_course.run.run import exit_text
 

@@ -54,9 +54,10 @@ from ddp_course.diagnosis.standstill import (
     left_early,
     standstill,
 )
-from ddp_course.observe import failures, ledger
-from ddp_course.observe.failures import Observed
+from ddp_course.observe import ledger
+from ddp_course.observe import output as failures
 from ddp_course.observe.ledger import pairs
+from ddp_course.observe.output import Observed
 from ddp_course.run.run import Failure, Run, check_run, counted, exit_text
 
 __all__ = ["Diagnosis", "Evidence", "diagnose", "evidence_of", "explain", "failure_of"]

@@ -11,9 +11,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ddp_course.observe import failures, ledger
-from ddp_course.observe.failures import Lines, Observed
+from ddp_course.observe import ledger
+from ddp_course.observe import output as failures
 from ddp_course.observe.ledger import Ledger, Row
+from ddp_course.observe.output import Lines, Observed
 from ddp_course.run.run import advice_html
 
 _TABLE = "torchrun's own account"

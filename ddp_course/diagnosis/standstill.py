@@ -53,7 +53,8 @@ from ddp_course.diagnosis.clues import (
     waits_on_handle,
 )
 from ddp_course.diagnosis.findings import Diagnosis, Evidence
-from ddp_course.observe import failures, ledger
+from ddp_course.observe import ledger
+from ddp_course.observe import output as failures
 from ddp_course.observe.ledger import Entry, Row
 
 _ALONE = (

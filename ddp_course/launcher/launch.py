@@ -32,7 +32,7 @@ from ddp_course.diagnosis import diagnose as diagnosis
 from ddp_course.disk import PACKAGE
 from ddp_course.errors import BadArgument, CannotRun, CourseError
 from ddp_course.launcher import catalogue
-from ddp_course.observe import failures, ledger
+from ddp_course.observe import ledger, output
 from ddp_course.process import guard
 from ddp_course.process import warm as warm_start
 from ddp_course.run import run as runs
@@ -246,7 +246,7 @@ class _Launch:
 
     def __init__(self, plan: _Plan, run: Run) -> None:
         self._plan, self._run = plan, run
-        self._observed = failures.Observed()
+        self._observed = output.Observed()
         self._deaths: list[dict[str, Any]] = []  # of every start, with the time of day
         self._ended_by = ""  # "stopped" or "time-out", if it did not end by itself
         self._exit: int | None = None
@@ -377,14 +377,14 @@ class _Launch:
         else:
             torchrun = [sys.executable, "-m", "torch.distributed.run", *plan.torchrun_args]
             command = [*torchrun, *plan.script_and_words]
-            with open(log, "wb") as output:
+            with open(log, "wb") as log_file:
                 self._guard, link = guard.start(
                     command,
                     kind="launch",
                     nodes=plan.nodes,
                     env=env,
                     cwd=plan.cwd,
-                    output=output,
+                    output=log_file,
                 )
         with self._lock:
             self._link = link
@@ -433,7 +433,7 @@ class _Launch:
         if not self._ended_by:
             self._ended_by, self._run.dump_s = "time-out", self._run.elapsed_s
             self._told = ledger.written(self._run.folder)
-            halted = {lane.rank for lane in self._run.lanes() if failures.is_halted(lane.pid)}
+            halted = {lane.rank for lane in self._run.lanes() if output.is_halted(lane.pid)}
             self._observed.halted = halted - self._observed.paused
             self._signal_all(signal.SIGURG, signal.SIGCONT)
             return now + _TELL_S
@@ -503,7 +503,7 @@ class _Launch:
     def _finish(self, error: str) -> None:
         run, plan = self._run, self._plan
         lines, ok = run._record.lines, self._exit == 0 and not error
-        codes = failures.exit_codes(lines, self._observed, plan.ranks, ok)
+        codes = output.exit_codes(lines, self._observed, plan.ranks, ok)
         ended = "finished" if ok else self._ended_by or "failed"
         began = time.time() - run.elapsed_s
         failure: runs.Failure | None = None
@@ -517,7 +517,7 @@ class _Launch:
                 ended=ended,
                 script=plan.script,
                 limit_s=plan.limit_s,
-                lines=failures.Lines(lines),
+                lines=output.Lines(lines),
                 events=run._record.events,
                 codes=codes,
                 observed=self._observed,
@@ -535,7 +535,7 @@ class _Launch:
             "exit_codes": codes,
             "wall_s": time.monotonic() - run._started,
             "failure": None if failure is None else vars(failure),
-            "deaths": self._deaths or failures.deaths_told(lines, began),
+            "deaths": self._deaths or output.deaths_told(lines, began),
             "observed": self._observed.record(),
             "began": began,
         }

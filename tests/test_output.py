@@ -7,8 +7,8 @@ import signal
 import traceback
 from pathlib import Path
 
-from ddp_course.observe import failures
-from ddp_course.observe.failures import Observed, exit_codes, first_rank
+from ddp_course.observe import output
+from ddp_course.observe.output import Observed, exit_codes, first_rank
 from ddp_course.run.run import Line
 
 BROKEN = "RuntimeError: [pair.cc:561] Connection closed by peer [127.0.0.1]:4711."
@@ -33,8 +33,8 @@ def raised(t_s: float, rank: int, error: str) -> list[Line]:
 def test_the_culprit_comes_before_the_louder_victim() -> None:
     lines = raised(1.0, 0, BROKEN) + raised(1.1, 1, "ValueError: boom")
     assert first_rank(lines, Observed(), {0: 1, 1: 1}) == 1
-    assert failures.consequences(lines, {0: 1, 1: 1}, 1) == {0: BROKEN}
-    assert failures.followed(lines, 0) and not failures.followed(lines, 1)
+    assert output.consequences(lines, {0: 1, 1: 1}, 1) == {0: BROKEN}
+    assert output.followed(lines, 0) and not output.followed(lines, 1)
 
 
 def test_among_equals_the_earliest_comes_first() -> None:
@@ -51,14 +51,14 @@ def test_a_group_of_exceptions_is_named_by_its_own_line() -> None:
     except ExceptionGroup as error:
         texts = "".join(traceback.format_exception(error)).splitlines()
     lines = [Line(1.0, 0, "stderr", f"[rank0]: {text}") for text in texts]
-    assert failures.exception_of(lines, 0) == "ExceptionGroup: two of them (2 sub-exceptions)"
-    assert "KeyError: 'k'" in failures.traceback_of(lines, 0)
+    assert output.exception_of(lines, 0) == "ExceptionGroup: two of them (2 sub-exceptions)"
+    assert "KeyError: 'k'" in output.traceback_of(lines, 0)
 
 
 def test_the_same_error_on_every_rank_is_told_once() -> None:
     error = "ModuleNotFoundError: No module named 'nothing'"
     lines = raised(1.0, 0, error) + raised(1.1, 1, error)
-    assert failures.consequences(lines, {0: 1, 1: 1}, 0) == {1: "the same error"}
+    assert output.consequences(lines, {0: 1, 1: 1}, 0) == {1: "the same error"}
 
 
 def test_exit_codes_come_in_the_order_of_ranks() -> None:
@@ -69,15 +69,15 @@ def test_exit_codes_come_in_the_order_of_ranks() -> None:
 
 def test_a_rank_that_is_gone_is_nowhere() -> None:
     observed = Observed(deaths=[(12.0, 1, 1)], started={0, 1})
-    where = failures.places(raised(12.0, 1, WAITED), observed, 3, Path("job.py"))
+    where = output.places(raised(12.0, 1, WAITED), observed, 3, Path("job.py"))
     assert where[1] == f"gone: {WAITED}"
     assert "not started yet" in where[2]
 
 
 def test_torchruns_table_is_cut_out() -> None:
     texts = ["E1101 failed (exitcode: -9)", *TABLE.splitlines(), "a last word"]
-    assert failures.table_of(texts) == TABLE
-    assert failures.table_of(["nothing", "===="]) == ""
+    assert output.table_of(texts) == TABLE
+    assert output.table_of(["nothing", "===="]) == ""
 
 
 def test_what_was_observed_survives_the_file() -> None:
