@@ -19,6 +19,7 @@ from typing import Any
 from ddp_course.errors import BadArgument, CourseError
 from ddp_course.launcher import catalogue
 from ddp_course.launcher import launch as launcher
+from ddp_course.launcher.session import session
 from ddp_course.process import warm
 from ddp_course.run.run import Run
 
@@ -38,14 +39,14 @@ def install() -> None:
     shell.events.register("pre_run_cell", _note_cell)
     _offer_names(shell)
     _note_cell()
-    launcher.listeners.append(_show)
+    session.listeners.append(_show)
     formatters = shell.display_formatter
     formatters.ipython_display_formatter.for_type(Run, _show_again)
     kernel = getattr(shell, "kernel", None)
     if kernel is None:
         return
-    launcher.in_kernel = True
-    launcher.in_background = os.environ.get("DDP_COURSE_HEADLESS", "") in ("", "0")
+    session.in_kernel = True
+    session.in_background = os.environ.get("DDP_COURSE_HEADLESS", "") in ("", "0")
     _stop_runs_on_interrupt(kernel)
     if warm.available():
         threading.Thread(target=_start_host, name="ddp-course-warm", daemon=True).start()
@@ -124,7 +125,7 @@ def _shell() -> Any:
 
 
 def _note_cell(*_: object) -> None:
-    launcher.cell = object()
+    session.cell = object()
 
 
 def _start_host() -> None:
@@ -140,9 +141,9 @@ def _show(run: Run) -> None:
 
 def _show_again(run: Run) -> None:
     """A Run that ends a cell: shown unless launch has just shown it in this very cell."""
-    if run.shown_in is launcher.cell:
+    if run.shown_in is session.cell:
         return
-    if launcher.in_background and not run.done:
+    if session.in_background and not run.done:
         _show(run)
     else:
         ipython = _ipython_display()

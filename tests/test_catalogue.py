@@ -56,6 +56,7 @@ def parse(words: list[str]) -> argparse.Namespace:
 
 def write(folder: Path, source: str | bytes, name: str = "job.py") -> Path:
     path = folder / name
+    path.parent.mkdir(exist_ok=True)
     path.write_bytes(source if isinstance(source, bytes) else source.encode())
     return path
 
@@ -308,7 +309,23 @@ def test_declarations_are_found_wherever_they_stand(tmp_path: Path) -> None:
 
 class TestFindJob:
     def test_by_name(self) -> None:
-        assert catalogue.find_job("hello_ranks") == catalogue.JOBS / "hello_ranks.py"
+        found = catalogue.find_job("hello_ranks")
+        assert found.name == "hello_ranks.py" and found.is_relative_to(catalogue.JOBS)
+
+    def test_by_name_in_a_lesson_s_folder(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        deep = write(tmp_path, "pass\n", "02_basic/train.py")
+        flat = write(tmp_path, "pass\n", "hello.py")
+        write(tmp_path, "pass\n", "02_basic/_not_a_job.py")
+        monkeypatch.setattr(catalogue, "JOBS", tmp_path)
+        assert catalogue.course_jobs() == {"hello": flat, "train": deep}
+        assert catalogue.find_job("train") == deep and catalogue.is_ours(deep)
+        assert catalogue.after_options(deep, ["--num", "1"]) == [str(deep), "--num", "1"]
+
+    def test_no_two_jobs_have_one_name(self) -> None:
+        files = [path.stem for path in catalogue.JOBS.rglob("*.py") if path.stem[0] != "_"]
+        assert sorted(files) == catalogue.names()
 
     def test_every_job_of_the_course_is_found_and_read(self) -> None:
         assert len(catalogue.names()) >= 5

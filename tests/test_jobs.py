@@ -494,7 +494,7 @@ def test_a_paused_rank_stops_the_others_until_it_goes_on() -> None:
 
 
 def docstring(job: str) -> str:
-    return ast.get_docstring(ast.parse((catalogue.JOBS / f"{job}.py").read_text())) or ""
+    return ast.get_docstring(ast.parse(catalogue.find_job(job).read_text())) or ""
 
 
 def command(job: str) -> str:
@@ -511,11 +511,11 @@ def command(job: str) -> str:
 @pytest.mark.parametrize("job", catalogue.names())
 def test_the_docstring(job: str) -> None:
     text = docstring(job)
-    assert f"ddp_course/jobs/{job}.py" in command(job)
+    assert str(catalogue.find_job(job).relative_to(ROOT)) in command(job)
     assert "Look for:" in text
-    source = (catalogue.JOBS / f"{job}.py").read_text()
+    source = catalogue.find_job(job).read_text()
     assert len(source.splitlines()) <= (122 if job in LONG else 90)
-    assert len(catalogue.knobs_of(catalogue.JOBS / f"{job}.py")) <= 5
+    assert len(catalogue.knobs_of(catalogue.find_job(job))) <= 5
     assert ("dist.init_process_group(" in source) is ("dist.destroy_process_group()" in source)
     assert source.endswith('if __name__ == "__main__":\n    run_rank(main)\n')
 

@@ -28,7 +28,7 @@ RUNGS = [
 
 def body(job: str) -> list[str]:
     """The script's lines after its docstring."""
-    source = (catalogue.JOBS / f"{job}.py").read_text()
+    source = catalogue.find_job(job).read_text()
     first = ast.parse(source).body[0]
     return source.splitlines()[first.end_lineno :]
 

@@ -27,7 +27,7 @@ from ddp_course.checks.supervisor import Observation
 from ddp_course.checks.verdict import Result, Verdict, aligned
 from ddp_course.commands import learning
 from ddp_course.errors import BadArgument, CourseError
-from ddp_course.launcher import launch as launcher
+from ddp_course.launcher.session import session
 
 
 @pytest.fixture
@@ -530,7 +530,7 @@ def test_only_a_kernel_without_a_reader_says_nothing(monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, "ipykernel", type(sys)("ipykernel"))  # as widgets do
     with live.shown("ex00") as tell:
         assert tell is not None, "to have imported ipykernel is not to be one"
-    monkeypatch.setattr(launcher, "in_kernel", True)
+    monkeypatch.setattr(session, "in_kernel", True)
     with live.shown("ex00") as tell:
         assert tell is None
 
@@ -549,7 +549,7 @@ def test_in_a_notebook_a_table_lives_until_the_verdict(monkeypatch: pytest.Monke
     module = type(sys)("IPython.display")
     module.display = display  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "IPython.display", module)
-    monkeypatch.setattr(launcher, "in_background", True)
+    monkeypatch.setattr(session, "in_background", True)
     monkeypatch.setattr(live, "_PERIOD_S", 0.0)
     with contextlib.suppress(KeyboardInterrupt), live.shown("ex00") as tell:
         assert tell is not None

@@ -181,7 +181,7 @@ def test_the_static_command_of_the_lesson_runs() -> None:
     words = found[1].replace("HOST", "127.0.0.1").replace("29500", str(port)).split()
     words = [word.replace("-per-node=4", "-per-node=1") for word in words]
     command = [sys.executable, "-m", "torch.distributed.run"]
-    script = str(catalogue.JOBS / "read_environment.py")
+    script = str(catalogue.find_job("read_environment"))
     nodes = [
         subprocess.Popen(
             [*command, *(w.replace("rank=0", f"rank={node}") for w in words), script],

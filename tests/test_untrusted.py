@@ -142,7 +142,7 @@ def test_nothing_unpickles_or_evaluates() -> None:
     """Apart from the jobs, which are the learner's own programs, and a rank's own script."""
     found = []
     for path in PACKAGE.rglob("*.py"):
-        if path.parent.name == "jobs":
+        if "jobs" in path.parts:
             continue
         for node in ast.walk(ast.parse(path.read_bytes())):
             names: list[str] = []

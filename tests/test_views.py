@@ -29,6 +29,7 @@ from ddp_course import (
 )
 from ddp_course.errors import BadArgument, NoEvidence
 from ddp_course.launcher import launch as launcher
+from ddp_course.launcher.session import session
 from ddp_course.run.run import Failure, Lane, Line, failure_html
 from ddp_course.show import diff, panel, style, svg
 from ddp_course.show import predict as predicting
@@ -90,7 +91,7 @@ def run(tmp_path: Path) -> Any:
 @pytest.fixture
 def in_background(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """As in JupyterLab: launches return at once, views are widgets."""
-    monkeypatch.setattr(launcher, "in_background", True)
+    monkeypatch.setattr(session, "in_background", True)
     yield
     for live in launcher.live_runs():
         live.stop()
@@ -632,7 +633,7 @@ def test_a_broken_view_is_told_and_the_slider_goes_on() -> None:
 @pytest.mark.usefixtures("in_background")
 def test_explore_shows_no_panel(monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[bool] = []
-    monkeypatch.setattr(launcher, "listeners", [lambda run: shown.append(panel.show(run)._hidden)])
+    monkeypatch.setattr(session, "listeners", [lambda run: shown.append(panel.show(run)._hidden)])
     explore("hello_ranks", bars("total"), ranks=1, steps=1).wait()
     launch("hello_ranks", ranks=1, steps=1).wait()
     assert shown == [True, False]

@@ -13,7 +13,7 @@ from typing import Any
 
 from ddp_course.checks.agreed import BACK
 from ddp_course.checks.supervisor import Observation
-from ddp_course.launcher import launch as launcher
+from ddp_course.launcher.session import session
 from ddp_course.show.style import badge, page
 
 Tell = Callable[[list[Observation]], None]
@@ -36,13 +36,13 @@ _PERIOD_S, _SELDOM_S = 0.1, 2.0
 @contextlib.contextmanager
 def shown(exercise: str) -> Iterator[Tell | None]:
     """Show a check's ranks where there is somebody to look: `tell` takes what is known of them."""
-    if launcher.in_background:
+    if session.in_background:
         table = _Table(exercise)
         try:
             yield table.tell
         finally:
             table.close()
-    elif launcher.in_kernel:  # a notebook that is run without a reader
+    elif session.in_kernel:  # a notebook that is run without a reader
         yield None
     else:
         lines = _Lines(exercise)

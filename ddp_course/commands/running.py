@@ -101,7 +101,7 @@ def _run(given: argparse.Namespace) -> int:
     from ddp_course.launcher.launch import launch
 
     script = catalogue.find_job(given.job)
-    ours = script.parent == catalogue.JOBS  # what another script's words mean, only it knows
+    ours = catalogue.is_ours(script)  # what another script's words mean, only it knows
     knobs = knobs_of(given.flags) if ours else {}
     if clashes := [name for name in knobs if name in ("job", *catalogue.OF_LAUNCH)]:
         raise BadArgument(

@@ -145,13 +145,14 @@ def find_job(job: str | Path) -> Path:
             cause="" if path.is_absolute() or there else f"the path is relative to {_here()}",
             action="check the path, or give the name of a job, without .py",
         )
-    for folder in (Path(), JOBS):
-        path = folder / f"{text}.py"
-        if _is_file(path) and (folder == JOBS or is_from_cell(path)):
-            return path.resolve()
-    known = sorted({*names(), *cell_jobs()})
+    here = Path(f"{text}.py")
+    if _is_file(here) and is_from_cell(here):
+        return here.resolve()
+    if text in (jobs := course_jobs()):
+        return jobs[text]
+    known = sorted({*jobs, *cell_jobs()})
     close = difflib.get_close_matches(text, known, n=1)
-    if _is_file(Path(f"{text}.py")):
+    if _is_file(here):
         close = [f"{text}.py"]  # a file is launched by its path
     raise BadArgument(
         f"There is no job {shown(text)}.",
@@ -160,9 +161,20 @@ def find_job(job: str | Path) -> Path:
     )
 
 
+def course_jobs() -> dict[str, Path]:
+    """The course's own jobs, {name: script}: in `jobs/` or in a lesson's folder there."""
+    found = (path for path in JOBS.rglob("*.py") if not path.stem.startswith("_"))
+    return {path.stem: path.resolve() for path in sorted(found, key=lambda path: path.stem)}
+
+
 def names() -> list[str]:
-    """The course's own jobs."""
-    return sorted(path.stem for path in JOBS.glob("*.py") if not path.stem.startswith("_"))
+    """The names of the course's own jobs."""
+    return list(course_jobs())
+
+
+def is_ours(script: Path) -> bool:
+    """Whether a script is a job of the course."""
+    return script.is_relative_to(JOBS.resolve())
 
 
 FROM_CELL = "# (a cell saved by %%job; edit the cell, not this file)\n"
@@ -223,7 +235,7 @@ def after_options(script: Path, words: Sequence[str]) -> list[str]:
     Without `--` torchrun takes a script's --num for a short form of its own --numa-binding. The
     course's jobs have no such flag, and their commands are to be read.
     """
-    needed = script.parent != JOBS and any(word.startswith("--") for word in words)
+    needed = not is_ours(script) and any(word.startswith("--") for word in words)
     return [*["--"] * needed, str(script), *words]
 
 

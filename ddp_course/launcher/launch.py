@@ -23,7 +23,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from ddp_course.diagnosis import diagnose as diagnosis
 from ddp_course.disk import PACKAGE
 from ddp_course.errors import BadArgument, CannotRun, CourseError
 from ddp_course.launcher import catalogue
+from ddp_course.launcher.session import session
 from ddp_course.observe import ledger, output
 from ddp_course.process import guard
 from ddp_course.process import warm as warm_start
@@ -53,11 +54,6 @@ _NODE_PATIENCE = "last_call_timeout=2,keep_alive_interval=1,keep_alive_max_attem
 _RANK_SIDE = str(PACKAGE / "process" / "rank_side")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")  # what a shell can set
 _BYTES_PER_RANK = {"warm": 130 << 20, "plain": 500 << 20}  # measured with torch 2.14 on Linux
-
-listeners: list[Callable[[Run], None]] = []  # called with every new run; under Jupyter: the panel
-in_kernel = False  # set by ddp_course.notebook in a notebook's kernel
-in_background = False  # set by ddp_course.notebook when there is a front end to show a live run
-cell: object = None  # set by ddp_course.notebook: the cell that is being executed
 
 _SCRUBBED = (
     "RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "NODE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE",
@@ -108,13 +104,13 @@ def launch(
         _check_switches(wait=wait)
     plan = _Plan(job, ranks, nodes, trace, limit_s, restarts, warm, env or {}, argv, knobs)
     run = plan.new_run()
-    blocking = not in_background if wait is None else wait
-    run.shown_in = cell
+    blocking = not session.in_background if wait is None else wait
+    run.shown_in = session.cell
     _submit(plan, run)
     if blocking:
         _print_while_running(run)
     else:
-        for listener in listeners:
+        for listener in session.listeners:
             listener(run)
     return run
 
@@ -184,8 +180,9 @@ class _Plan:
         if self.nodes > 1:
             each = " ".join(str(node) for node in range(self.nodes))
             text = f"for node in {each}; do {text} & done; wait"
-        at_home = self.script.parent == catalogue.JOBS
-        return text if at_home else f"cd {shlex.quote(str(self.cwd))} && {text}"
+        return (
+            text if catalogue.is_ours(self.script) else f"cd {shlex.quote(str(self.cwd))} && {text}"
+        )
 
     def environment(self, folder: Path) -> dict[str, str]:
         """The environment of torchrun: the caller's, and ours."""

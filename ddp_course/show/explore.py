@@ -16,6 +16,7 @@ from typing import Any
 from ddp_course.errors import BadArgument, CourseError
 from ddp_course.launcher import launch as launcher
 from ddp_course.launcher.catalogue import shown
+from ddp_course.launcher.session import session
 from ddp_course.run.run import Run
 from ddp_course.show import panel
 from ddp_course.show.bars import bars
@@ -79,7 +80,7 @@ class Explorer:
         self._live: _Live | None = None
         first = {name: values[0] for name, values in sliders.items()}
         started = time.monotonic()
-        if launcher.in_background:
+        if session.in_background:
             self._live = _Live(self)
             run = self._launch(first)
             with self._lock:

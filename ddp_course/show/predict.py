@@ -13,8 +13,8 @@ from html import escape
 from typing import Any
 
 from ddp_course.errors import BadArgument
-from ddp_course.launcher import launch as launcher
 from ddp_course.launcher.catalogue import shown
+from ddp_course.launcher.session import session
 from ddp_course.show.bars import Bars
 from ddp_course.show.style import CSS, page
 
@@ -133,7 +133,7 @@ class Prediction:
         from IPython.display import display
 
         self._shown_in = cell
-        if launcher.in_background:
+        if session.in_background:
             self._live = self._live or _Live(self)
             bundle = dict(self._live.box._repr_mimebundle_())
         else:
