@@ -26,7 +26,7 @@ define install
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lab test nightly course bench endure check notebooks clean
+.PHONY: help setup lab test nightly course bench endure record check notebooks clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1@\2/p' Makefile | column -t -s @ 2>/dev/null \
@@ -59,6 +59,10 @@ bench: ## measure launches and steps side by side
 endure: ## a thousand launches, every kind of failure mixed in; ARGS="--launches 40" for fewer
 	$(install) --dev
 	@exec $(RUN) tools/endure.py $(ARGS)
+
+record: ## run the cases of the diagnosis anew and keep what they leave; ARGS="shm" for one
+	$(install) --dev
+	@$(RUN) tests/recorded.py $(ARGS)
 
 check: ## format, lint, types
 	$(install) --dev

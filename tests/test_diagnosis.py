@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from conftest import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 from launching import PATIENCE_S, script, until
+from recorded import CASES, replay
 
 from ddp_course import diagnose
 from ddp_course.diagnosis.diagnose import (
@@ -34,117 +34,48 @@ T0 = 1.8e9  # some time of day
 BROKEN = "RuntimeError: [pair.cc:561] Connection closed by peer [127.0.0.1]:1."
 
 
-# The gallery: each kind, from the job that produces it
-
-
-@cache
-def ran(job: str, ranks: int, knobs: tuple[tuple[str, Any], ...] = (), detail: bool = False) -> Run:
-    env = {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"} if detail else None
-    return launch(job, ranks=ranks, limit_s=60, env=env, **dict(knobs))
+# The gallery: each kind, from the job that produces it (recorded.py), and a few of them live
 
 
 WAITS_S = 4.0, 20.0  # the second for a machine that is too busy to get past the start in the first
-WAITED = r"waited \d+\.\d s"
-# job, ranks, knobs, does it wait for a time-out; kind, rank at fault, collective, the sentence
-GALLERY: list[tuple[str, int, dict[str, Any], bool, str, int | None, str, str]] = [
-    ("hang_missing_rank", 3, {}, True, "never-arrived", 1, "all_reduce #4",
-     rf"rank 1 never entered all_reduce #4 \(called from line `dist.all_reduce\(gradient.*` of "
-     rf"hang_missing_rank.py:\d+\); ranks 0 and 2 {WAITED}; rank 1 was at .*`lock.acquire\(\)`"),
-    ("hang_missing_rank", 3, {"how": "returns"}, True, "uneven-steps", 1, "all_reduce #4",
-     rf"rank 1 made 3 steps .* and went on to barrier #4 .*; ranks 0 and 2 .*{WAITED}"),
-    ("hang_different_collectives", 2, {}, True, "different-collectives", 1, "all_reduce #2",
-     rf"rank 1 called broadcast #2 .* where rank 0 called all_reduce #2 .*{WAITED}"),
-    ("hang_different_collectives", 2, {"differ": "size"}, False, "different-collectives", 1,
-     "all_reduce #2", "rank 1 brought 5 numbers of float32; rank 0 brought 4"),
-    ("hang_different_collectives", 3, {"differ": "dtype"}, False, "different-collectives", 2,
-     "all_reduce #2", "rank 2 brought 4 numbers of float64; ranks 0 and 1 brought"),
-    ("hang_crossed_pairs", 2, {}, True, "crossed-pairs", 0, "recv",
-     rf"rank 0 is in recv from rank 1 .*; rank 1 is in recv from rank 0 .*none of them sends.*"
-     rf"{WAITED}"),
-    ("hang_data_worker", 2, {}, True, "dataloader-worker", 1, "all_reduce #1",
-     rf"rank 1 never entered all_reduce #1 .*rank 0 {WAITED}; rank 1 waited for a worker"),
-    ("hang_at_start", 2, {"mistake": "absent"}, True, "rank-never-started", None,
-     "init_process_group", "for rank 2, which was never started: this launch has 2 ranks"),
-    ("hang_at_start", 2, {"mistake": "late"}, True, "never-arrived", 1, "init_process_group",
-     rf"rank 1 never came to init_process_group; rank 0 {WAITED}; rank 1 was at hang_at_start.py"),
-    ("hang_at_start", 2, {"mistake": "address"}, True, "wrong-address", ..., "init_process_group",
-     r"nobody answered at 127.0.0.1, port \d+"),
-    ("hang_at_start", 2, {"mistake": "name"}, True, "unknown-host", ..., "init_process_group",
-     "no-such-host.invalid, where the ranks were to meet, does not resolve"),
-    ("hang_at_start", 2, {"mistake": "port"}, True, "port-in-use", 0, "init_process_group",
-     r"the port \d+ on which the ranks were to meet is in use"),
-    ("crash_one_rank", 3, {"how": "raises"}, False, "exception", 2, "",
-     r"rank 2: ValueError: image 17 .* \(exit code 1\) at crash_one_rank.py:\d+ \(`raise "),
-    ("crash_one_rank", 3, {"how": "memory"}, False, "out-of-memory", 2, "",
-     "rank 2: memory ran out .*tried to allocate 281474976710656 bytes"),
-    ("crash_one_rank", 3, {"how": "killed"}, False, "killed", 2, "", r"SIGKILL \(-9\) and not"),
-    ("crash_one_rank", 3, {"how": "native"}, False, "native-crash", 2, "",
-     r"rank 2 crashed in native code \(SIGSEGV, -11\) at crash_one_rank.py:\d+ \(`ctypes"),
-    ("crash_one_rank", 3, {"how": "leaves"}, False, "exit-early", 2, "all_reduce #4",
-     "rank 2 never entered all_reduce #4 .*rank 2 had left with exit code 0"),
-    ("crash_different_models", 2, {}, False, "different-models", 1, "", "built different models"),
-    ("crash_different_models", 2, {"differ": "count"}, False, "different-models", ..., "",
-     "built different models"),
-    ("wrong_barrier", 3, {}, True, "one-rank-only", 0, "barrier #2",
-     rf"rank 0 alone entered barrier #2 .*inside `if rank == 0:`; ranks 1 and 2 went on to "
-     rf"all_reduce #2 .*{WAITED}"),
-    ("wrong_evaluation", 2, {}, True, "one-rank-only", 0, "broadcast #16",
-     "rank 0 alone entered broadcast #16 .buffers before forward.*inside `if rank == 0:`"),
-    ("train_uneven", 4, {}, True, "uneven-steps", 3, "all_reduce #9",
-     rf"rank 3 made 3 steps \(`loss.backward\(\)`, train_uneven.py:\d+\) .*ranks 0, 1 and 2 began "
-     rf"one more, and {WAITED} in all_reduce #9 \(gradient bucket 0\)"),
-    ("wrong_unused_parameters", 2, {}, False, "unused-parameters", ..., "",
-     r"parameters got no gradient in the step before.*number 4 5"),
-    ("wrong_wrapping", 2, {"mistake": "module"}, False, "replicas-diverge", 1, "",
-     "parameters of model.* on rank 1 are not those on rank 0"),
-]  # fmt: skip
-HEALTHY: list[tuple[str, int, dict[str, Any]]] = [
-    ("hello_ranks", 2, {}), ("train_ddp", 2, {}), ("accumulate_gradients", 2, {}),
-    ("train_uneven", 4, {"join": "initial"}), ("train_pipeline_replicas", 4, {}),
-    ("wait_for_straggler", 3, {"slow_ms": 30.0}), ("wrong_wrapping", 2, {"mistake": "none"}),
-    ("hang_crossed_pairs", 3, {"order": "right"}), ("crash_one_rank", 3, {"how": "none"}),
-    ("hang_data_worker", 1, {}),
-]  # fmt: skip
+LIVE = "hang_missing_rank", "crash_one_rank-raises", "wrong_wrapping-module", "healthy-train_ddp"
 
 
-@pytest.mark.parametrize(
-    "case", GALLERY, ids=lambda case: "-".join([case[0], *map(str, case[2].values())])
-)
-def test_the_gallery(case: Any) -> None:
-    job, ranks, knobs, waits, kind, rank, collective, words = case
+@pytest.mark.parametrize("name", [name for name in CASES if "job" in CASES[name]])
+def test_the_gallery(tmp_path: Path, name: str) -> None:
+    judge(name, replay(name, tmp_path))
+
+
+@pytest.mark.parametrize("name", LIVE)
+def test_the_gallery_live(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was recorded is what this torch and this launcher do today."""
+    case = dict(CASES[name])
+    knobs = case.get("knobs", {})
     for wait_s in WAITS_S:
-        given = {**knobs, "timeout_s": wait_s} if waits else knobs
-        run = ran(job, ranks, tuple(given.items()))
+        given = {**knobs, "timeout_s": wait_s} if "timeout_s" in knobs else knobs
+        run = launch(case["job"], ranks=case["ranks"], limit_s=60, **given)
         found = diagnose(run)
-        if found.kind == kind:
+        if found.kind == case["kind"]:
             break
-    assert found.kind == kind, str(found)
-    assert rank is ... or found.rank == rank, str(found)
-    assert found.collective == collective, str(found)
-    assert re.search(words, found.sentence), found.sentence
-    assert found.remedy and not found.healthy
-    if run.ok:
-        return  # a mistake that nothing reports: the run is no failure
-    assert run.failure is not None
-    assert (run.failure.what, run.failure.rank) == (found.sentence, found.rank), "one voice"
-    assert diagnose(str(run.folder)) == found == diagnose(Run.open(run.folder)), "reopened"
+    judge(name, run.folder)
+    if run.failure is not None:
+        assert (run.failure.what, run.failure.rank) == (found.sentence, found.rank), "one voice"
 
 
-@pytest.mark.parametrize("case", HEALTHY, ids=lambda case: case[0])
-def test_silent_where_nothing_is_wrong(case: tuple[str, int, dict[str, Any]]) -> None:
-    job, ranks, knobs = case
-    found = diagnose(ran(job, ranks, tuple(knobs.items())))
-    assert (found.kind, found.remedy, found.lesson, found.rank) == ("healthy", "", "", None)
-    assert found.sentence.startswith("nothing is wrong: "), found
-
-
-def test_a_crash_by_torchs_own_debug_level_is_nobodys_fault() -> None:
-    run = ran("train_ddp", 2, (), True)
-    if run.ok:
-        pytest.fail("this torch no longer crashes: the rule may go")
+def judge(name: str, folder: Path) -> None:
+    """A run's folder must be diagnosed as its case says."""
+    case, run = CASES[name], Run.open(folder)
     found = diagnose(run)
-    assert found.kind == "detail-crash" and "no mistake of yours" in found.sentence
-    assert "INFO" in found.remedy and "set_debug_level" in found.remedy
+    assert found == diagnose(str(folder)), "reopened"
+    assert found.kind == case["kind"], str(found)
+    assert found.healthy == (case["kind"] == "healthy")
+    if found.healthy:
+        assert (found.remedy, found.lesson, found.rank) == ("", "", None)
+        return
+    assert found.remedy
+    assert "rank" not in case or found.rank == (None if case["rank"] < 0 else case["rank"])
+    assert found.collective == case.get("collective", found.collective), str(found)
+    assert re.search(case.get("says", ""), found.sentence), found.sentence
 
 
 def test_a_run_cut_off_while_it_progressed_was_slow() -> None:

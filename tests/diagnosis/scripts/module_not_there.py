@@ -1,0 +1,13 @@
+"""An import that only another folder could satisfy."""
+import datetime
+import os
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+from mymodels.resnet import ResNet
+dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=6))
+rank, world = dist.get_rank(), dist.get_world_size()
+
+model = DDP(ResNet())
