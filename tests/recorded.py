@@ -31,7 +31,9 @@ _RESULT = "ended", "exit_code", "exit_codes", "wall_s", "observed", "began"
 def replay(name: str, folder: Path) -> Path:
     """Lay a recorded run out in a folder; return the run's own folder."""
     text = (FOLDER / "recorded" / f"{name}.json").read_text()
-    record = json.loads(text.replace(f'"{HERE}/', f'"{folder}/').replace(f" {HERE}/", f" {folder}/"))
+    record = json.loads(
+        text.replace(f'"{HERE}/', f'"{folder}/').replace(f" {HERE}/", f" {folder}/")
+    )
     run = folder / "run"
     run.mkdir()
     for path, source in record["sources"].items():
@@ -117,7 +119,7 @@ def _sources(frames: list[dict[str, Any]], home: str) -> dict[str, str]:
 
 def _pack(value: Any, frames: list[dict[str, Any]], began: float) -> Any:
     """A ledger in a fraction of its size: frames by number, entries as a table, times from 0."""
-    if isinstance(value, dict) and _FRAME <= value.keys():
+    if isinstance(value, dict) and value.keys() >= _FRAME:
         frames += [value] * (value not in frames)
         return {"frame": frames.index(value)}
     if isinstance(value, dict):
