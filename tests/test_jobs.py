@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from torch.distributed.run import parse_args
 
 from ddp_course.launcher import catalogue
 from ddp_course.launcher import launch as launcher
@@ -456,7 +458,8 @@ def test_every_job_has_a_case() -> None:
     assert {job for job, *_ in CASES} | ELSEWHERE >= set(catalogue.names())
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 4])
+# The lessons run most jobs with two ranks.
+@pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.nightly), 4])
 @pytest.mark.parametrize("case", CASES, ids=map(names, CASES))
 def test_job(case: tuple[str, dict[str, Any], Callable[[Run], None], bool], ranks: int) -> None:
     job, knobs, holds, ends_well = case
@@ -521,6 +524,28 @@ def test_the_docstring(job: str) -> None:
 
 
 @pytest.mark.parametrize("job", catalogue.names())
+def test_torchrun_and_the_job_accept_the_docstrings_command(job: str) -> None:
+    words = shlex.split(command(job))
+    given = parse_args(words[words.index("torch.distributed.run") + 1 :])
+    assert given.standalone and 1 <= int(given.nproc_per_node) <= 4
+    assert (ROOT / given.training_script).samefile(catalogue.JOBS / f"{job}.py")
+    settings = runpy.run_path(given.training_script)
+    if "parser" in settings:
+        settings["parser"].parse_args(given.training_script_args)
+    else:
+        assert not given.training_script_args
+
+
+RUN_IN_A_SHELL = {"train_ddp", "crash_one_rank", "hang_missing_rank", "survive_kill"}
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        pytest.param(job, marks=() if job in RUN_IN_A_SHELL else pytest.mark.nightly)
+        for job in catalogue.names()
+    ],
+)
 def test_the_docstrings_command_runs_in_a_shell(job: str) -> None:
     words = command(job).replace("python ", f"{shlex.quote(sys.executable)} ", 1)
     done = subprocess.run(

@@ -24,6 +24,16 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 LESSONS = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 
 
+class Client(NotebookClient):
+    """A notebook and its kernel, which takes further cells."""
+
+    def run(self, source: str) -> Any:
+        """Execute one more cell at the end, and return it with its outputs."""
+        cell = nbformat.v4.new_code_cell(source)
+        self.nb.cells.append(cell)
+        return self.execute_cell(cell, len(self.nb.cells) - 1)
+
+
 def code_cells(path: Path) -> list[Any]:
     return [c for c in nbformat.read(path, as_version=4).cells if c.cell_type == "code"]
 
@@ -141,30 +151,6 @@ def test_every_job_is_in_a_lesson() -> None:
         assert f'"{job}"' in text, f"no lesson uses {job}"
 
 
-@pytest.fixture
-def lesson_folder(tmp_path: Path) -> Iterator[Path]:
-    """A copy of the notebooks, so that a cell's job does not land among the sources."""
-    folder = tmp_path / "notebooks"
-    shutil.copytree(ROOT / "notebooks", folder, ignore=shutil.ignore_patterns("*.py", "src"))
-    yield folder
-
-
-def execute(path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, exercises: str) -> list[Any]:
-    """The executed code cells. Any cell that raises ends the test."""
-    monkeypatch.setenv("DDP_COURSE_HEADLESS", "1")
-    monkeypatch.setenv("DDP_COURSE_EXERCISES", exercises)
-    notebook = nbformat.read(path, as_version=4)
-    client = NotebookClient(
-        notebook,
-        timeout=250,
-        kernel_name="python3",
-        extra_arguments=["--log-level=ERROR"],
-        resources={"metadata": {"path": str(folder)}},
-    )
-    client.execute(env=dict(os.environ))
-    return [cell for cell in notebook.cells if cell.cell_type == "code"]
-
-
 def text_of(cell: Any) -> str:
     """Everything that a cell showed, printed or displayed, as text."""
     parts = []
@@ -175,18 +161,33 @@ def text_of(cell: Any) -> str:
     return "\n".join(parts)
 
 
+@pytest.fixture
+def executed(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
+    """A lesson that has run to its bottom in a copy, so that no cell's job lands in the sources.
+
+    Its kernel still lives. A cell that raises ends the test.
+    """
+    monkeypatch.setenv("DDP_COURSE_EXERCISES", "exercises")
+    folder = tmp_path / "notebooks"
+    shutil.copytree(ROOT / "notebooks", folder, ignore=shutil.ignore_patterns("*.py", "src"))
+    client = Client(
+        nbformat.read(path, as_version=4),
+        timeout=250,
+        kernel_name="python3",
+        extra_arguments=["--log-level=ERROR"],
+        resources={"metadata": {"path": str(folder)}},
+    )
+    with client.setup_kernel(env=dict(os.environ)):
+        for index, cell in enumerate(client.nb.cells):
+            client.execute_cell(cell, index)
+        yield client
+
+
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(("exercises", "word"), [("exercises", "not yet"), ("solutions", "passed")])
 @LESSONS
-def test_run_all(
-    path: Path, exercises: str, word: str, lesson_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cells = execute(path, lesson_folder, monkeypatch, exercises)
-    verdicts = [cell for cell in cells if cell.source.startswith("check(")]
-    assert verdicts
-    for cell in verdicts:
-        name = ast.literal_eval(cell.source.removeprefix("check"))
-        assert f"{name} {EXERCISES[name].title}: {word}," in text_of(cell)
+def test_run_all(path: Path, executed: Client) -> None:
+    """As given every verdict is "not yet"; with the solutions in their place it is "passed"."""
+    cells = [cell for cell in executed.nb.cells if cell.cell_type == "code"]
     for cell in cells:
         said = text_of(cell)
         if "guess.reveal(" in cell.source:
@@ -195,6 +196,17 @@ def test_run_all(
         assert "Traceback" not in said or survived or "FAILED" in said or "First failure" in said, (
             said
         )
+    verdicts = [cell for cell in cells if cell.source.startswith("check(")]
+    assert verdicts
+    assert_verdicts(verdicts, "not yet")
+    executed.run("import os; os.environ['DDP_COURSE_EXERCISES'] = 'solutions'")
+    assert_verdicts([executed.run(cell.source) for cell in verdicts], "passed")
+
+
+def assert_verdicts(cells: list[Any], word: str) -> None:
+    for cell in cells:
+        name = ast.literal_eval(cell.source.removeprefix("check"))
+        assert f"{name} {EXERCISES[name].title}: {word}," in text_of(cell)
 
 
 def test_the_notebooks_are_json_without_outputs() -> None:
