@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import sys
 import tomllib
 from typing import Any
 
@@ -112,23 +114,30 @@ def test_every_tested_pair_is_allowed(pyproject: dict[str, Any]) -> None:
     assert pairs[0]["torch"] == ".".join(map(str, TORCHES[0])), "the oldest torch is tested"
 
 
+def test_the_installer_takes_the_newest_pair_that_is_tested(pyproject: dict[str, Any]) -> None:
+    pairs = pyproject["tool"]["ddp-course"]["tested"]["pairs"]
+    for version in ((3, 11), (3, 12), (3, 13)):
+        mine = [pair for pair in pairs if pair["python"] == "{}.{}".format(*version)]
+        wanted = (mine or pairs)[-1]
+        assert tool("install").tested_pair(version) == (wanted["torch"], wanted["torchvision"])
+
+
 def test_the_readme_names_the_versions(pyproject: dict[str, Any]) -> None:
     readme = (ROOT / "README.md").read_text()
     assert "Python 3.11, 3.12 or 3.13" in readme
     for pair in pyproject["tool"]["ddp-course"]["tested"]["pairs"]:
-        assert f"torch {pair['torch']} with Python {pair['python']}" in readme
+        assert f"Python {pair['python']} with torch {pair['torch']}" in readme
 
 
 def test_every_import_of_ours_is_a_requirement(pyproject: dict[str, Any]) -> None:
     """pip installs what is listed, not what another package happens to bring along."""
-    import ast
-    import sys
-
     project = pyproject["project"]
     listed = {Requirement(entry).name.lower() for entry in project["dependencies"]}
-    listed |= {"ddp_course", "ipython"}  # ipykernel is IPython's kernel
+    listed |= {"ddp_course", "ddp_grading", "ipython"}  # ipykernel is IPython's kernel
     known = {"sklearn": "scikit-learn", "IPython": "ipython"}
-    for path in (ROOT / "ddp_course").rglob("*.py"):
+    files = [*(ROOT / "ddp_course").rglob("*.py"), *(ROOT / "ddp_grading").rglob("*.py")]
+    listed |= {path.stem for path in files}  # programs that are run by path find their neighbours
+    for path in files:
         for node in ast.walk(ast.parse(path.read_text())):
             names = []
             if isinstance(node, ast.Import):
@@ -136,6 +145,4 @@ def test_every_import_of_ours_is_a_requirement(pyproject: dict[str, Any]) -> Non
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 names = [node.module]
             for name in {name.split(".")[0] for name in names} - sys.stdlib_module_names:
-                if (path.parent / f"{name}.py").is_file():  # run by path, its folder is searched
-                    continue
                 assert known.get(name, name) in listed, f"{path.name} imports {name}"

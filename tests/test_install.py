@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import json
 import os
 import shutil
 import subprocess
@@ -18,29 +17,28 @@ from conftest import ROOT, tool
 
 # Answers as an interpreter does to what install.py asks of it. Its pip does what $FAKE_PIP says.
 FAKE = """#!{real} -ES
-import json, os, shutil, signal, sys, time
+import os, shutil, signal, sys, time
 
 VERSION, LACKS = {version!r}, {lacks!r}
 HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 MODULES = ("torch torchvision jupyterlab ipykernel ipywidgets matplotlib sklearn ddp_course "
-           "pytest nbclient jupytext ruff mypy").split()
+           "pytest xdist nbclient jupytext ruff mypy").split()
 given = sys.argv[1:]
 
-def modules():
-    return {{name: os.path.join(HERE, "lib", name) for name in MODULES}}
+def path_of(name):
+    return os.path.join(HERE, "lib", name)
 
 if given[0] == "tools/install.py":
     os.execv({real!r}, [{real!r}, *given])
 elif given[0].endswith(".py") or given[:2] == ["-m", "pytest"]:
     print("ran", *given)
-elif given[0] == "-c" and "calcsize" in given[1]:
-    print(VERSION, 64, LACKS)
 elif given[0] == "-c" and "find_spec" in given[1]:
-    found = modules()
-    print(json.dumps({{n: found[n] if os.path.exists(found[n]) else None for n in given[2:]}}))
-elif given[:2] == ["-m", "venv"]:
-    os.makedirs(os.path.join(given[2], "bin"))
-    shutil.copy(os.path.abspath(__file__), os.path.join(given[2], "bin", "python"))
+    lacks = [m for m in given[2:] if m in LACKS or m in MODULES and not os.path.exists(path_of(m))]
+    print(*VERSION.split(".")[:2], 64, *lacks)
+elif given[:3] == ["-m", "venv", "--clear"]:
+    shutil.rmtree(given[3], ignore_errors=True)
+    os.makedirs(os.path.join(given[3], "bin"))
+    shutil.copy(os.path.abspath(__file__), os.path.join(given[3], "bin", "python"))
 elif given[:2] in (["-m", "pip"], ["-m", "uv"]):
     with open(os.environ["FAKE_CALLS"], "a") as calls:
         calls.write(" ".join(given) + "\\n")
@@ -60,8 +58,8 @@ elif given[:2] in (["-m", "pip"], ["-m", "uv"]):
         sys.exit(pip)
     if pip != "nothing":
         os.makedirs(os.path.join(HERE, "lib"), exist_ok=True)
-        for path in modules().values():
-            open(path, "w").close()
+        for name in MODULES:
+            open(path_of(name), "w").close()
 """
 
 
@@ -125,7 +123,7 @@ def installed(project: Project) -> Project:
 
 def project_says_first_time() -> str:
     return (
-        "Making .venv with Python 3.12.1 …\n"
+        "Making .venv with Python 3.12 …\n"
         "Installing the course (3 GB the first time, some minutes) …\n"
     )
 
@@ -133,7 +131,7 @@ def project_says_first_time() -> str:
 def test_installs_once_and_then_does_nothing(installed: Project) -> None:
     assert installed.install() == (0, "")
     assert len(installed.calls()) == 1
-    assert "-e ." in installed.calls()[0]
+    assert "-e . torch==2.15.0 torchvision==0.29.2" in installed.calls()[0], "the tested pair"
 
 
 def test_tests_add_their_tools_and_the_lab_keeps_them(installed: Project) -> None:
@@ -161,7 +159,7 @@ def test_takes_the_first_right_python_and_steps_over_a_shim_that_does_not_run(
     project.has_python("python3.12", "3.12.1")
     code, said = project.install()
     assert code == 0
-    assert "Making .venv with Python 3.12.1" in said
+    assert "Making .venv with Python 3.12" in said
 
 
 def test_python_that_is_too_old_or_too_new_is_named(project: Project) -> None:
@@ -170,15 +168,15 @@ def test_python_that_is_too_old_or_too_new_is_named(project: Project) -> None:
     code, said = project.install()
     assert code == 1
     assert "the course needs Python 3.11, 3.12 or 3.13" in said
-    assert "python3 is Python 3.14.0; python is Python 2.7.18" in said
+    assert "python3 is Python 3.14 (64-bit); python is Python 2.7 (64-bit)" in said
     assert not project.venv.exists()
 
 
 def test_a_named_python_must_fit_and_run(project: Project) -> None:
     project.has_python("python3", "3.12.1")
     old = project.has_python("old", "3.10.2")
-    assert f"{old} is Python 3.10.2" in project.install("--python", str(old))[1]
-    assert "PYTHON=nowhere does not run here" in project.install("--python", "nowhere")[1]
+    assert f"{old} is Python 3.10 (64-bit)" in project.install("--python", str(old))[1]
+    assert "nowhere does not run here" in project.install("--python", "nowhere")[1]
     assert not project.calls()
 
 
@@ -210,23 +208,16 @@ NO_NETWORK = (
         ),
         (
             "SSLError(SSLCertVerificationError(1, '[SSL: CERTIFICATE_VERIFY_FAILED]'))",
-            "certificate was not accepted",
+            "could not be downloaded",
             "PIP_CERT",
         ),
         (
             "ERROR: No matching distribution found for torch==9.9",
-            "no fitting version: ERROR: No matching distribution found for torch==9.9",
-            "check TORCH=",
+            "(exit code 1): ERROR: No matching distribution found for torch==9.9",
+            "it says more in build/install.log",
         ),
-        (
-            "ERROR: Could not install packages due to an OSError: [Errno 13] Permission denied: "
-            "'/x'",
-            "a file could not be written",
-            "that you own",
-        ),
-        ("die", "was killed (signal 9)", "close other programs"),
-        ("ERROR: strange things happened", "ERROR: strange things happened", "rm -rf .venv"),
-        ("nothing", "after the installation these are missing: torch", ".venv/install.log"),
+        ("die", "(exit code -9)", "lack of memory"),
+        ("nothing", "after the installation these are missing: torch", "build/install.log"),
     ],
 )
 def test_a_failure_is_one_message_and_the_next_run_repairs(
@@ -240,11 +231,12 @@ def test_a_failure_is_one_message_and_the_next_run_repairs(
     assert to_do in message
     assert "Traceback" not in said
     assert len(message.splitlines()) <= 5, "one message, not a wall of text"
-    assert (project.venv / "install.log").read_text().startswith("$ ")
+    log = (project.root / "build" / "install.log").read_text()
+    assert pip in log or pip in ("die", "nothing")
 
     code, said = project.install()
     assert code == 0
-    assert "Making .venv again: its installation did not come to its end." in said
+    assert "Making .venv again: its installation was not finished." in said
     assert project.install() == (0, "")
 
 
@@ -294,7 +286,7 @@ def test_a_broken_environment_is_made_again(
 
 def test_an_environment_made_by_hand_is_taken_over(project: Project) -> None:
     python = project.has_python("python3", "3.12.1")
-    subprocess.run([python, "-m", "venv", project.venv], check=True)
+    subprocess.run([python, "-m", "venv", "--clear", project.venv], check=True)
     code, said = project.install()
     assert code == 0
     assert "Making" not in said
@@ -320,10 +312,10 @@ def test_cpu_only_survives_a_repair(project: Project) -> None:
 
 def test_another_pair_has_an_environment_of_its_own(installed: Project) -> None:
     other = installed.has_python("python3.13", "3.13.0")
-    folder = ".venv-python3.13-torch2.15.0"
-    code, _ = installed.install("--venv", folder, "--python", str(other), "--torch", "2.15.0")
+    folder = ".venv-python3.13-torch2.14.1"
+    code, _ = installed.install("--venv", folder, "--python", str(other), "--torch", "2.14.1")
     assert code == 0
-    assert "torch==2.15.0" in installed.calls()[-1]
+    assert installed.calls()[-1].endswith("-e . torch==2.14.1"), "pip finds the torchvision to it"
     assert installed.install() == (0, "")
 
 
@@ -352,7 +344,7 @@ def installer(project: Project) -> ModuleType:
     ("free_gb", "flags", "offers_cpu"),
     [(5.0, [], True), (1.0, [], False), (1.0, ["--cpu", "1"], False)],
 )
-def test_too_little_room_is_said_before_anything_is_made(
+def test_too_little_room_is_said_before_anything_is_downloaded(
     project: Project,
     installer: ModuleType,
     monkeypatch: pytest.MonkeyPatch,
@@ -369,10 +361,10 @@ def test_too_little_room_is_said_before_anything_is_made(
     said = capsys.readouterr().err
     assert f"{free_gb} GB free" in said
     assert ("CPU=1" in said) == offers_cpu
-    assert not project.venv.exists()
+    assert not project.calls(), "before anything is downloaded"
 
 
-def test_a_disk_that_fills_up_under_our_own_files_is_said(
+def test_a_disk_that_is_full_from_the_beginning_is_said(
     project: Project,
     installer: ModuleType,
     monkeypatch: pytest.MonkeyPatch,
@@ -381,9 +373,7 @@ def test_a_disk_that_fills_up_under_our_own_files_is_said(
     def full(*arguments: object) -> None:
         raise OSError(28, "No space left on device")
 
-    project.has_python("python3", "3.12.1")
-    monkeypatch.setenv("PATH", str(project.bin))
-    monkeypatch.setattr(installer, "_write", full)
+    monkeypatch.setattr(installer, "_wait_for_turn", full)
     assert installer.main([]) == 1
     assert "the disk is full" in capsys.readouterr().err
 
@@ -391,11 +381,6 @@ def test_a_disk_that_fills_up_under_our_own_files_is_said(
 def test_an_old_python_can_read_the_installer() -> None:
     source = (ROOT / "tools" / "install.py").read_text()
     ast.parse(source, feature_version=(3, 6))
-
-
-def test_the_stamp_is_json_that_says_what_was_asked(installed: Project) -> None:
-    stamp = json.loads((installed.venv / "ddp-course.json").read_text())
-    assert (stamp["torch"], stamp["cpu"], stamp["dev"]) == ("", False, False)
 
 
 def make(project: Project, *arguments: str, path: str | None = None) -> tuple[int, str]:
