@@ -1,6 +1,6 @@
 # `make` lists what there is to do. Python, torch and the CPU-only build are chosen by variables:
 #   make lab CPU=1                                 a small torch without CUDA
-#   make test PYTHON=python3.13 TORCH=2.15.0       another pair, in a folder of its own
+#   make test PYTHON=python3.11 TORCH=2.14.1       another pair, in a folder of its own
 #   make test ARGS="-k timeline"                   arguments for the program that is run
 #   make test WORKERS=0                            one test at a time, in one process
 PYTHON ?=

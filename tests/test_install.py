@@ -433,6 +433,13 @@ def test_make_installs_what_a_target_needs_and_runs_it(
     assert make(project, target) == (0, f"ran {ran}\n")
 
 
+def test_make_nightly_runs_what_test_leaves_out_and_the_endurance(project: Project) -> None:
+    project.has_python("python3", "3.12.1")
+    code, said = make(project, "nightly")
+    assert code == 0
+    assert said.endswith("ran -m pytest -m nightly -n 2 --dist worksteal\nran tools/endure.py\n")
+
+
 def test_make_stops_where_the_installation_failed(project: Project) -> None:
     project.has_python("python3", "3.9.18")
     code, said = make(project, "lab")
@@ -451,7 +458,17 @@ def test_make_without_any_python_says_so(project: Project) -> None:
 def test_make_lists_its_targets_by_default(project: Project) -> None:
     code, said = make(project, path=os.environ["PATH"])
     assert code == 0
-    for target in ["setup", "lab", "test", "course", "bench", "check", "notebooks", "clean"]:
+    for target in [
+        "setup",
+        "lab",
+        "test",
+        "nightly",
+        "course",
+        "bench",
+        "check",
+        "notebooks",
+        "clean",
+    ]:
         assert f"make {target} " in said
 
 

@@ -21,11 +21,14 @@ PROVEN = {
     "make check": ".ci/run",
     "make course": "test_install.py: make course runs tools/course.py; test_course.py",
     "make course ARGS=NN": "test_course.py: a selection",
-    "make endure": "test_endurance.py: forty launches",
+    "git clone ADDRESS ddp-course && cd ddp-course": "git itself",
+    "make nightly": "test_install.py: its two commands; test_endurance.py: forty launches",
+    "make bench": "test_install.py: make bench runs tools/bench.py",
+    "wsl --install": "Microsoft's documentation of WSL",
     "make notebooks": "test_notebooks_build.py",
     "make lab CPU=1": "test_install.py: CPU=1 asks uv for the CPU build",
     "make lab PYTHON=python3.12": "test_install.py: a named Python",
-    "make test PYTHON=python3.13 TORCH=2.15.0": "test_install.py: another pair",
+    "make test PYTHON=python3.11 TORCH=2.14.1": "test_install.py: another pair",
     "conda env create -f environment.yml": "test_environment.py validates the file",
     "conda activate ddp-course": "test_readme.py compares the name",
     "python tools/lab.py": "test_lab.py",
@@ -103,7 +106,8 @@ def minutes(path: Path) -> tuple[str, str]:
 
 def test_the_table_of_lessons_is_that_of_the_notebooks() -> None:
     text = (ROOT / "README.md").read_text()
-    rows = re.findall(r"^\| \[(.+)\]\((notebooks/.+\.ipynb)\) \| (\d+) \|$", text, re.MULTILINE)
+    row = r"^\| \[(.+)\]\((notebooks/.+\.ipynb)\) \| \w[^|]+\. \| (\d+) \|$"
+    rows = re.findall(row, text, re.MULTILINE)
     wanted = [
         (title, str(path.relative_to(ROOT)), number)
         for path in sorted((ROOT / "notebooks").glob("*.ipynb"))

@@ -3,7 +3,7 @@
 Machines are noisy, so every figure is a median and stands beside a peer that was measured in turn
 with it; quote the ratios. Nothing here is a test: no number passes or fails.
 
-    python tools/bench.py [--rounds 5] [--only launch|step|line|memory|slider|check]
+    python tools/bench.py [--rounds 5] [--only launch] [--students 20]
 """
 
 from __future__ import annotations
@@ -11,14 +11,17 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parent.parent
 JOB = Path(__file__).with_name("bench_job.py")
 RANKS = 4
 
@@ -76,25 +79,32 @@ assert run.ok, run
 print(time.perf_counter() - began)
 """
 
+WAITING = """
+import time, torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+dist.init_process_group("gloo")
+DDP(torch.nn.Linear(10, 10))(torch.ones(1, 10)).sum().backward()
+dist.barrier()
+print("ready", flush=True)
+time.sleep(60)
+"""
+
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument(
-        "--only", choices=["launch", "line", "step", "memory", "slider", "check", "grading"]
-    )
-    parser.add_argument("--nbgrader", action="store_true", help="install it apart, and time it")
-    parser.add_argument("--students", type=int, default=0, help="grade a class of so many")
-    args = parser.parse_args()
-    parts: dict[str, Callable[[int], None]] = {
+    parts = {
         "launch": bench_launch,
         "line": bench_first_line,
         "step": bench_step,
         "memory": bench_memory,
         "slider": bench_slider,
         "check": bench_check,
-        "grading": lambda rounds: bench_grading(rounds, args.nbgrader, args.students),
+        "grading": bench_grading,
     }
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", choices=[*parts])
+    parser.add_argument("--students", type=int, default=0, help="grade a class of so many, too")
+    args = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
     with tempfile.TemporaryDirectory() as folder:
         os.environ["DDP_COURSE_RUNS"] = folder
@@ -103,54 +113,51 @@ def main() -> None:
             if args.only in (None, name):
                 print(f"\n{name}")
                 part(args.rounds)
+        if args.students:
+            bench_class(args.students)
 
 
 def bench_launch(rounds: int) -> None:
     """Wall time of the same 4-rank, 3-step job, launched in five ways, in turn."""
-    from ddp_course.process import warm
-
     bare = subprocess.Popen(
         [sys.executable, "-c", BARE_FORK, str(JOB), str(RANKS), str(rounds + 1)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     )
+    assert bare.stdin is not None and bare.stdout is not None
+    ask, answers = bare.stdin, bare.stdout
 
     def bare_fork() -> float:
-        assert bare.stdin is not None and bare.stdout is not None
-        bare.stdin.write("\n")
-        bare.stdin.flush()
-        return float(bare.stdout.readline())
+        ask.write("\n")
+        ask.flush()
+        return float(answers.readline())
 
-    ways: dict[str, Callable[[], float]] = {
-        "warm launch": warm_launch,
-        "bare fork of the ranks": bare_fork,
-        "plain torchrun": lambda: timed([*torchrun(), str(JOB)]),
-        "mp.spawn": lambda: timed([sys.executable, spawn_file(), str(JOB), str(RANKS)]),
-        "first launch of a process": first_launch,
-    }
+    def first_launch() -> float:
+        text = FIRST.format(job=str(JOB), ranks=RANKS)
+        done = subprocess.run([sys.executable, "-c", text], check=True, stdout=subprocess.PIPE)
+        return float(done.stdout.split()[-1])
+
+    spawn = Path(os.environ["DDP_COURSE_RUNS"], "bench_spawn.py")
+    spawn.write_text(SPAWN)
     warm_launch()
     bare_fork()
-    taken: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(rounds):
-        for name, way in ways.items():
-            taken[name].append(way())
+    taken = in_turn(rounds, "s", {
+        "plain torchrun": lambda: timed([*torchrun(), str(JOB)]),
+        "warm launch": warm_launch,
+        "bare fork of the ranks": bare_fork,
+        "mp.spawn": lambda: timed([sys.executable, str(spawn), str(JOB), str(RANKS)]),
+        "first launch of a process": first_launch,
+    })  # fmt: skip
     bare.wait()
-    warm.close()
-    base = statistics.median(taken["plain torchrun"])
-    for name, times in taken.items():
-        show(name, times, "s")
-        print(f"{'':28}{statistics.median(times) / base:8.3f} of plain torchrun")
-    ratios = [
-        a / b for a, b in zip(taken["warm launch"], taken["bare fork of the ranks"], strict=True)
-    ]
-    print(f"warm launch / bare fork, pair by pair: median {statistics.median(ratios):.2f}")
+    pairs = zip(taken["warm launch"], taken["bare fork of the ranks"], strict=True)
+    ratio = statistics.median(a / b for a, b in pairs)
+    print(f"warm launch / bare fork, pair by pair: median {ratio:.2f}")
 
 
 def bench_first_line(rounds: int) -> None:
     """From launch() to the moment when a listener sees the job's first line."""
     from ddp_course import launch
-    from ddp_course.process import warm
     from ddp_course.run.run import Run
 
     seen: list[float] = []
@@ -169,115 +176,133 @@ def bench_first_line(rounds: int) -> None:
         run.wait()
         log = next(run.folder.glob("logs/*/attempt_0/0/stdout.log"))
         seen.append(first[0] - began)
-        written.append(max(0.0, first[0] - log.stat().st_mtime))
-    warm.close()
+        written.append(1e3 * max(0.0, first[0] - log.stat().st_mtime))
     show("launch to first line shown", seen, "s")
-    show("line written to line shown", [1e3 * one for one in written], "ms")
+    show("line written to line shown", written, "ms")
 
 
 def bench_step(rounds: int) -> None:
     """Median step of a 2-rank job: under plain torchrun, launched warm, and launched traced."""
     from ddp_course import launch
-    from ddp_course.process import warm
 
-    flags = ["--steps", "200", "--width", "512"]
-    knobs = {"steps": 200, "width": 512}
-    plain: list[float] = []
-    untraced: list[float] = []
-    traced: list[float] = []
-    for _ in range(rounds):
+    def plain() -> float:
         with tempfile.TemporaryDirectory() as folder:
-            env = {**os.environ, "DDP_COURSE_RUN": folder}
-            subprocess.run(
-                [*torchrun(2), str(JOB), *flags], env=env, check=True, capture_output=True
-            )
-            text = Path(folder, "events-0.jsonl").read_text()
-        plain.append(json.loads(text.splitlines()[-1])["step_ms"])
-        for target, trace in ((untraced, False), (traced, True)):
-            run = launch(str(JOB), ranks=2, trace=trace, wait=False, **knobs).wait()
-            target.append(run.value("step_ms"))
-    warm.close()
-    for name, times in {"plain torchrun": plain, "launched": untraced, "traced": traced}.items():
-        show(f"step, {name}", times, "ms")
-        ratios = [a / b for a, b in zip(times, plain, strict=True)]
-        print(f"{'':28}{statistics.median(ratios):8.3f} of plain torchrun")
+            command = [*torchrun(2), str(JOB), "--steps", "200", "--width", "512"]
+            timed(command, DDP_COURSE_RUN=folder)
+            events = Path(folder, "events-0.jsonl").read_text()
+        return float(json.loads(events.splitlines()[-1])["step_ms"])
+
+    def launched(trace: bool) -> float:
+        run = launch(str(JOB), ranks=2, trace=trace, wait=False, steps=200, width=512).wait()
+        return float(run.value("step_ms"))
+
+    in_turn(rounds, "ms", {
+        "step, plain torchrun": plain,
+        "step, launched": lambda: launched(False),
+        "step, traced": lambda: launched(True),
+    })  # fmt: skip
 
 
 def bench_memory(rounds: int) -> None:
     """Proportional memory (PSS, proc(5)) of four ranks that wait, warm and plain."""
     from ddp_course import launch
-    from ddp_course.process import warm
 
-    with tempfile.NamedTemporaryFile("w", suffix=".py") as job:
-        job.write(
-            "import time, torch, torch.distributed as dist\n"
-            "from torch.nn.parallel import DistributedDataParallel as DDP\n"
-            "dist.init_process_group('gloo')\n"
-            "DDP(torch.nn.Linear(10, 10))(torch.ones(1, 10)).sum().backward()\n"
-            "dist.barrier()\nprint('ready', flush=True)\ntime.sleep(60)\n"
-        )
-        job.flush()
-        for way in (True, False):
-            run = launch(job.name, ranks=RANKS, warm=way, wait=False)
-            while len({line.rank for line in run.tail(50) if line.text == "ready"}) < RANKS:
-                time.sleep(0.05)
-            # The pids of a plain launch are looked up every half second.
-            while any(lane.pid is None for lane in run.lanes()):
-                time.sleep(0.05)
-            total = sum(pss_bytes(lane.pid) for lane in run.lanes() if lane.pid)
-            run.stop()
-            run.wait()
-            print(f"{'warm' if way else 'plain':28}{total / 2**20 / RANKS:8.0f} MB a rank")
-    warm.close()
+    job = Path(os.environ["DDP_COURSE_RUNS"], "bench_memory.py")
+    job.write_text(WAITING)
+    for warm in (True, False):
+        run = launch(str(job), ranks=RANKS, warm=warm, wait=False)
+        while len({line.rank for line in run.tail(50) if line.text == "ready"}) < RANKS:
+            time.sleep(0.05)
+        while any(lane.pid is None for lane in run.lanes()):  # looked up every half second
+            time.sleep(0.05)
+        total = sum(pss_bytes(lane.pid) for lane in run.lanes() if lane.pid)
+        run.stop()
+        run.wait()
+        print(f"{'warm' if warm else 'plain':28}{total / 2**20 / RANKS:8.0f} MB a rank")
 
 
 def bench_slider(rounds: int) -> None:
     """From a slider's move to the new figure: a traced 4-rank job, its timeline drawn."""
     from ddp_course import launch, timeline
-    from ddp_course.process import warm
 
-    times: list[float] = []
-    for number in range(rounds + 1):
+    def moved() -> float:
         began = time.perf_counter()
-        run = launch("overlap_buckets", ranks=RANKS, trace=True, wait=False)
-        timeline(run)._repr_html_()
-        if number:
-            times.append(time.perf_counter() - began)
-    warm.close()
-    show("slider to figure", times, "s")
+        timeline(launch("overlap_buckets", ranks=RANKS, trace=True, wait=False))._repr_html_()
+        return time.perf_counter() - began
+
+    moved()
+    in_turn(rounds, "s", {"slider to figure": moved})
 
 
 def bench_check(rounds: int) -> None:
     """A check of every exercise's solution, beside one plain 2-rank torchrun of ex05's file."""
     from ddp_course.checks import judge
-    from ddp_course.process import warm
 
     os.environ["DDP_COURSE_EXERCISES"] = "solutions"
+
+    def checked(name: str) -> float:
+        began = time.perf_counter()
+        assert judge.judge(name).passed
+        return time.perf_counter() - began
+
+    checked("ex00")
     plain = [*torchrun(2), str(judge.exercise_file(judge.EXERCISES["ex05"]))]
-    taken: dict[str, list[float]] = {name: [] for name in ("plain torchrun", *judge.EXERCISES)}
-    judge.judge("ex00")
+    in_turn(rounds, "s", {
+        "plain torchrun": lambda: timed(plain),
+        **{name: partial(checked, name) for name in judge.EXERCISES},
+    })  # fmt: skip
+
+
+def bench_grading(rounds: int) -> None:
+    """One student's solutions, graded by the command, beside plain torchrun of ex05's file."""
+    if not shutil.which("bwrap"):
+        print("left out: there is no bubblewrap here (sudo apt-get install bubblewrap)")
+        return
+    from ddp_course.checks.exercises import EXERCISES
+
+    plain = [*torchrun(2), str(ROOT / "solutions" / f"{EXERCISES['ex05'].stem}.py")]
+    in_turn(rounds, "s", {
+        "plain torchrun": lambda: timed(plain),
+        "graded, ex05 only": lambda: graded(1, "--exercise", "ex05"),
+        f"graded, all {len(EXERCISES)}": lambda: graded(1),
+        "graded, all, no sandbox": lambda: graded(1, "--unsafe-no-sandbox"),
+    })  # fmt: skip
+
+
+def bench_class(students: int) -> None:
+    """A class in which everybody has handed in every solution, two at a time."""
+    took = graded(students, "--jobs", "2")
+    print(f"{students} students, all exercises, two at a time: {took:.1f} s")
+
+
+def graded(students: int, *options: str) -> float:
+    """Seconds of the command that grades so many copies of the solutions."""
+    with tempfile.TemporaryDirectory() as folder:
+        ids = [f"s{number:03}" for number in range(students)]
+        for one in ids:
+            shutil.copytree(ROOT / "solutions", Path(folder, "in", one))
+        roster = Path(folder, "roster.csv")
+        roster.write_text("\n".join(["id", *ids]) + "\n")
+        command = [sys.executable, "-m", "ddp_grading", "grade", f"{folder}/in"]
+        return timed([*command, "--roster", str(roster), "--out", f"{folder}/out", *options])
+
+
+def in_turn(rounds: int, unit: str, ways: dict[str, Callable[[], float]]) -> dict[str, list[float]]:
+    """Measure each way in each round; the first one is what the others are compared with."""
+    from ddp_course.process import warm
+
+    taken: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(rounds):
-        taken["plain torchrun"].append(timed(plain))
-        for name in judge.EXERCISES:
-            began = time.perf_counter()
-            assert judge.judge(name).passed
-            taken[name].append(time.perf_counter() - began)
+        for name, way in ways.items():
+            taken[name].append(way())
     warm.close()
-    base = statistics.median(taken["plain torchrun"])
+    base, *others = taken
     for name, times in taken.items():
-        show(name, times, "s")
-        print(f"{'':28}{statistics.median(times) / base:8.3f} of plain torchrun")
-
-
-def bench_grading(rounds: int, nbgrader: bool, students: int) -> None:
-    """A submission of all solutions in a sandbox, beside plain torchrun; see bench_grading.py."""
-    import bench_grading as grading
-
-    grading.bench_submission(rounds, timed, show)
-    if students:
-        grading.bench_class(students, jobs=2)
-    if nbgrader:
-        grading.bench_nbgrader(rounds, show)
+        show(name, times, unit)
+        if name in others:
+            ratios = [a / b for a, b in zip(times, taken[base], strict=True)]
+            print(f"{'':28}{statistics.median(ratios):8.3f} of {base}")
+    return taken
 
 
 def warm_launch() -> float:
@@ -289,12 +314,6 @@ def warm_launch() -> float:
     return time.perf_counter() - began
 
 
-def first_launch() -> float:
-    text = FIRST.format(job=str(JOB), ranks=RANKS)
-    done = subprocess.run([sys.executable, "-c", text], check=True, capture_output=True, text=True)
-    return float(done.stdout)
-
-
 def torchrun(ranks: int = RANKS) -> list[str]:
     return [
         sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1",
@@ -302,15 +321,12 @@ def torchrun(ranks: int = RANKS) -> list[str]:
     ]  # fmt: skip
 
 
-def spawn_file() -> str:
-    path = Path(os.environ["DDP_COURSE_RUNS"], "bench_spawn.py")
-    path.write_text(SPAWN)
-    return str(path)
-
-
-def timed(command: list[str]) -> float:
+def timed(command: list[str], **variables: str) -> float:
     began = time.perf_counter()
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    done = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, **variables}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     return time.perf_counter() - began
 
 
