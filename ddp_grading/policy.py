@@ -1,14 +1,13 @@
 """What lateness and further attempts cost, in the words of a syllabus.
 
     late = "10% per day, at most 50%"     each day begun costs; "per hour" and "per week" too
-    grace = "10 minutes"                  as late as this is in time
+    grace = "10 minutes"                  as late as this still counts as in time
     closes = "3 days"                     after this nothing counts; or a time: 2026-03-08 23:59
     max_attempts = 5                      further ones do not count
     counts = "best"                       or "last": which attempt counts
     zone = "Europe/Berlin"                of times that name none
 
-The same as a TOML file (`--policy`) or as flags. Lateness is real time that has passed since the
-due time: a change of clocks neither gives nor takes an hour. A day is 24 hours.
+The same as a TOML file (`--policy`) or as flags. A day is 24 hours of real time.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from __future__ import annotations
 import argparse
 import re
 import tomllib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 from math import ceil
@@ -26,6 +25,7 @@ from typing import Any
 from ddp_course.errors import BadArgument
 from ddp_grading.roster import Student, find_zone, moment
 
+WORDS = ("late", "grace", "closes", "max_attempts", "counts", "zone")
 UNITS = {"minute": 60, "min": 60, "hour": 3600, "h": 3600, "day": 86400, "week": 604800}
 _UNIT = "|".join(UNITS)
 _RATE = re.compile(
@@ -75,8 +75,10 @@ class Policy:
             late_s = 0.0
         if most is not None and number > most:
             return Lateness(late_s, 1.0, f"attempt {number} of at most {most}: does not count")
-        closed = self.closes_at and student.submitted and student.submitted > self.closes_at
-        if closed or (self.closes_s is not None and late_s > self.closes_s):
+        if self.closes_at and student.submitted and student.submitted > self.closes_at:
+            end = f"the last deadline, {self.closes_at:%Y-%m-%d %H:%M} UTC"
+            return Lateness(late_s, 1.0, f"after {end}: does not count")
+        if self.closes_s is not None and late_s > self.closes_s:
             return Lateness(late_s, 1.0, "after the last deadline: does not count")
         if not late_s:
             return Lateness()
@@ -84,24 +86,6 @@ class Policy:
         exact = min(Decimal(str(self.rate)) * units, Decimal(str(self.most)), Decimal(1))
         penalty = float(round(exact, 6))
         return Lateness(late_s, penalty, f"{span(late_s)} late: −{100 * penalty:g} %")
-
-    def __str__(self) -> str:
-        parts = []
-        if self.rate:
-            parts.append(
-                f"late: −{100 * self.rate:g} % for each {_name(self.unit_s)} begun, at most "
-                f"{100 * self.most:g} %"
-            )
-        if self.grace_s:
-            parts.append(f"{span(self.grace_s)} of grace")
-        if self.closes_s is not None:
-            parts.append(f"nothing counts {span(self.closes_s)} after the due time")
-        if self.closes_at:
-            parts.append(f"nothing counts after {self.closes_at.isoformat()}")
-        if self.max_attempts:
-            parts.append(f"at most {self.max_attempts} attempts")
-        parts.append(f"the {self.counts} attempt counts")
-        return "; ".join(parts)
 
 
 def read(path: Path | str) -> Policy:
@@ -111,35 +95,28 @@ def read(path: Path | str) -> Policy:
 
 def make(**words: Any) -> Policy:
     """A policy from the words that flags and TOML files use (see this module)."""
-    unknown = sorted(words.keys() - {"late", "grace", "closes", "max_attempts", "counts", "zone"})
-    if unknown:
+    if unknown := sorted(words.keys() - set(WORDS)):
         raise BadArgument(
-            f"The policy has {unknown[0]!r}, which is not known.",
-            action="use late, grace, closes, max_attempts, counts, zone",
+            f"The policy has {unknown[0]!r}, which is not known.", action="use " + ", ".join(WORDS)
         )
-    zone = words.get("zone", "UTC")
-    if not isinstance(zone, str):
-        raise BadArgument(f"zone is {zone!r}.", action='write zone = "Europe/Berlin"')
-    policy = Policy(zone=zone)
+    zone = str(words.get("zone", "UTC"))
+    rules: dict[str, Any] = {"zone": zone, "counts": words.get("counts", "last")}
     tz = find_zone(zone)
     if late := words.get("late"):
-        policy = replace(policy, **_late(late))
+        rules |= _late(str(late))
     if grace := words.get("grace"):
-        policy = replace(policy, grace_s=seconds(grace))
+        rules["grace_s"] = seconds(grace)
     if closes := words.get("closes"):
         try:
-            at, _ = moment(str(closes), tz, late=True)
-            policy = replace(policy, closes_at=at)
+            rules["closes_at"], _ = moment(str(closes), tz, deadline=True)
         except ValueError:
-            policy = replace(policy, closes_s=seconds(closes))
-    if (most := words.get("max_attempts")) is not None:
-        if isinstance(most, bool) or not isinstance(most, int) or most < 1:
-            raise BadArgument(f"max_attempts is {most!r}.", action="write a number from 1")
-        policy = replace(policy, max_attempts=most)
-    counts = words.get("counts", "last")
-    if counts not in ("last", "best"):
-        raise BadArgument(f"counts is {counts!r}.", action='write "last" or "best"')
-    return replace(policy, counts=counts)
+            rules["closes_s"] = seconds(closes)
+    most = rules["max_attempts"] = words.get("max_attempts")
+    if most is not None and (type(most) is not int or most < 1):
+        raise BadArgument(f"max_attempts is {most!r}.", action="write a number from 1")
+    if rules["counts"] not in ("last", "best"):
+        raise BadArgument(f"counts is {rules['counts']!r}.", action='write "last" or "best"')
+    return Policy(**rules)
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -148,7 +125,11 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--policy", type=Path, metavar="FILE", help="the same as a TOML file")
     group.add_argument("--late", metavar="RULE", help='such as "10%% per day, at most 50%%"')
     group.add_argument("--grace", metavar="SPAN", help='such as "10 minutes"')
-    group.add_argument("--closes", metavar="SPAN", help='such as "3 days", or a time')
+    group.add_argument(
+        "--closes",
+        metavar="SPAN",
+        help='such as "3 days" after the due time, or a time; a date alone means its end',
+    )
     group.add_argument("--max-attempts", type=int, metavar="N", help="further ones do not count")
     group.add_argument("--counts", choices=("last", "best"), help="which attempt (default last)")
     group.add_argument("--zone", help="of times that name none (default UTC)")
@@ -157,10 +138,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 def from_flags(given: argparse.Namespace) -> Policy:
     """The policy that flags and `--policy` give together; a flag goes before the file."""
     words = _words(given.policy) if given.policy else {}
-    for name in ("late", "grace", "closes", "max_attempts", "counts", "zone"):
-        if (value := getattr(given, name)) is not None:
-            words[name] = value
-    return make(**words)
+    flags = {name: getattr(given, name) for name in WORDS}
+    return make(**words | {name: value for name, value in flags.items() if value is not None})
 
 
 def seconds(text: object) -> float:
@@ -171,7 +150,8 @@ def seconds(text: object) -> float:
         rest = rest[found.end() :].lstrip(" ,").removeprefix("and ")
     if rest or not str(text).strip():
         raise BadArgument(
-            f"{str(text)[:80]!r} is no span of time.", action='write such as "10 minutes", "3 days"'
+            f"{str(text)[:80]!r} is not a length of time.",
+            action='write for example "10 minutes" or "3 days"',
         )
     return total
 
@@ -197,20 +177,16 @@ def _words(path: Path) -> dict[str, Any]:
         raise BadArgument(f"The policy {path} cannot be read: {error}") from None
 
 
-def _late(text: object) -> dict[str, Any]:
-    if isinstance(text, str) and text.strip().lower() == "none":
+def _late(text: str) -> dict[str, Any]:
+    if text.strip().lower() == "none":
         return {"rate": 0.0}
-    found = _RATE.fullmatch(" ".join(str(text).split()))
+    found = _RATE.fullmatch(" ".join(text.split()))
     if not found:
         raise BadArgument(
-            f"{str(text)[:80]!r} is no rule for late work.",
-            action='write such as "10% per day, at most 50%"',
+            f"{text[:80]!r} is not a rule for late work.",
+            action='write for example "10% per day, at most 50%"',
         )
     rate, most = float(found["rate"]) / 100, float(found["most"] or 100) / 100
     if rate > 1 or most > 1:
-        raise BadArgument(f"{str(text)[:80]!r} takes off more than 100%.")
+        raise BadArgument(f"{text[:80]!r} takes off more than 100%.")
     return {"rate": rate, "most": most, "unit_s": UNITS[found["unit"].lower()]}
-
-
-def _name(unit_s: int) -> str:
-    return next(name for name, length in UNITS.items() if length == unit_s)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -102,8 +106,17 @@ def make_class(out: Path) -> list[Student]:
         record("S8", "ex02", ["fail"]),
     ):
         results.write(out, one)
-    path = results.record_path(out, "S8", "ex02")
-    path.write_text(
-        path.read_text().replace('"fail"', '"pass"').replace('"points": 0', '"points": 3')
+    edit(
+        out, "S8", "ex02", "checks", lambda text: text.replace('"max_points": 3', '"max_points": 9')
     )
     return students
+
+
+def edit(out: Path, student: str, exercise: str, column: str, change: Callable[[str], Any]) -> None:
+    """Change a record in the database, as a person with an editor could."""
+    with closing(sqlite3.connect(out / results.NAME)) as db, db:
+        where = "WHERE student = ? AND exercise = ? AND counts", (student, exercise)
+        (old,) = db.execute(f"SELECT {column} FROM attempt {where[0]}", where[1]).fetchone()
+        new = change(old)
+        assert new != old
+        db.execute(f"UPDATE attempt SET {column} = ? {where[0]}", (new, *where[1]))

@@ -1,106 +1,69 @@
-"""Records: what cannot be built, what is refused, what survives."""
+"""Grades in the database: what cannot be built, what is refused, what survives."""
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import hmac
 import json
 import math
-import os
-import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
 import unicodedata
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, replace
+from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from gradebook import NAMES, STATUSES, any_text, fuzz, record, student_ids
+from conftest import ROOT
+from gradebook import NAMES, STATUSES, any_text, edit, fuzz, record, student_ids
 from hypothesis import given
 from hypothesis import strategies as st
+from launching import until
 
-from ddp_course.errors import BadArgument, NoEvidence
+from ddp_course.errors import BadArgument, CannotRun, NoEvidence
 from ddp_grading import policy, results, roster
-from ddp_grading.results import Mark, Score
 from ddp_grading.roster import Student
-
-BAD_NUMBERS = [10**400, math.nan, math.inf, -math.inf, -1, -0.001, True, "3", None]
-
-
-@pytest.mark.parametrize("bad", [*BAD_NUMBERS, 4.01])
-def test_a_score_out_of_range_cannot_be_built(bad: Any) -> None:
-    with pytest.raises(BadArgument):
-        Score(bad, 4)
-
-
-@pytest.mark.parametrize("bad", [*BAD_NUMBERS, 1.01])
-def test_a_penalty_out_of_range_cannot_be_built(bad: Any) -> None:
-    with pytest.raises(BadArgument):
-        Score(3, 4, bad)
-
-
-def test_scores_are_rounded_to_two_decimals_with_halves_up() -> None:
-    assert Score(1, 1, 0.995).value == 0.01  # 0.005
-    assert Score(3, 4, 0.1).value == 2.7
-    assert Score(1, 3, 1 / 3).value == 0.67
-
-
-@fuzz
-@given(st.integers(0, 50), st.integers(0, 50), st.floats(0, 1))
-def test_no_penalty_leaves_more_than_the_points_or_less_than_nothing(
-    points: int, more: int, penalty: float
-) -> None:
-    value = Score(points, points + more, penalty).value
-    assert 0 <= value <= points
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        {"points": 3},
-        {"points": 5},
-        {"points": -1},
-        {"points": True},
-        {"max_points": 100},
-        {"status": "fail"},
-        {"status": "excellent"},
-        {"exercise": "ex99"},
-        {"exercise": "../ex02"},
-        {"exercise": "ex00"},
-        {"score": 100.0},
-        {"score": math.nan},
-        {"penalty": -0.5},
-        {"penalty": 0.5},
+        *({"penalty": bad} for bad in (math.nan, math.inf, -math.inf, -0.001, 1.01)),
         {"late_s": -1},
-        {"late_s": math.inf},
+        {"late_s": math.nan},
         {"attempt": 0},
-        {"attempt": 1.5},
-        {"submitted": "yesterday"},
-        {"graded": "2026-03-01T10:00"},
-        {"sha256": "abc"},
+        {"exercise": "ex99"},
+        {"exercise": "ex00"},
         {"checks": ()},
-        {"student": ""},
-        {"student": " s1"},
-        {"student": "a\x00b"},
-        {"note": "a\x1b[2Jb"},
-        {"version": 2},
+        {"checks": record("s1").checks[:1]},
+        {"checks": record("s1").checks[::-1]},
+        {"checks": tuple(replace(one, max_points=9) for one in record("s1").checks)},
+        {"checks": tuple(replace(one, status="excellent") for one in record("s1").checks)},
     ],
 )
-def test_a_record_that_contradicts_itself_cannot_be_built(change: dict[str, Any]) -> None:
+def test_a_record_against_its_manifest_or_out_of_range_cannot_be_built(
+    change: dict[str, Any],
+) -> None:
     with pytest.raises(BadArgument):
         replace(record("s1"), **change)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [{"points": 0}, {"points": 4}, {"points": 3.0}, {"max_points": -1}, {"status": "fail"}],
-)
-def test_a_check_has_all_its_points_or_none(change: dict[str, Any]) -> None:
-    mark = Mark("mean", "a title", "pass", 3, 3)
-    with pytest.raises(BadArgument):
-        replace(mark, **change)
+@fuzz
+@given(st.lists(st.sampled_from(STATUSES), min_size=1), st.floats(0, 1))
+def test_points_and_score_follow_from_the_checks(statuses: list[str], penalty: float) -> None:
+    one = record("s1", statuses=statuses, penalty=penalty)
+    assert one.points == sum(c.max_points for c in one.checks if c.status == "pass")
+    assert 0 <= one.score <= one.points <= one.max_points
+    assert (one.status == "pass") == (one.points == one.max_points)
+
+
+def test_scores_are_rounded_to_two_decimals_with_halves_up() -> None:
+    assert record("s1", penalty=0.1).score == 3.6
+    assert record("s1", penalty=0.99875).score == 0.01  # 0.005
+    assert record("s1", penalty=1 / 3).score == 2.67
 
 
 @fuzz
@@ -118,31 +81,25 @@ def test_every_record_comes_back_as_it_was_written(
     new = record(student, exercise, statuses, message=message, mistake=message, note=message)
     assert results.write(out, new) == new
     assert results.read(out, student, exercise) == new
-    book = results.read_all(out)
-    assert dict(book.records) == {(new.student, exercise): new}
-    assert book.refused == ()
-    inside = [path.resolve() for path in out.rglob("*")]
-    assert all(path.is_relative_to(out.resolve()) for path in inside)
+    assert results.read_all(out) == results.Gradebook({(new.student, exercise): new})
+    assert [path.name for path in out.iterdir()] == ["grades.db"]
 
 
 @fuzz
 @given(student_ids, student_ids)
-def test_two_ids_never_share_a_folder_even_where_case_is_ignored(one: str, other: str) -> None:
+def test_two_ids_never_share_a_file_name_even_where_case_is_ignored(one: str, other: str) -> None:
     first, second = results.folder_name(one), results.folder_name(other)
     assert (first.casefold() == second.casefold()) == (
         results.tidy_id(one) == results.tidy_id(other)
     )
-    assert first.isascii()
-    assert "/" not in first
-    assert not first.startswith(".")
-    assert len(first) < 200
+    assert first.isascii() and "/" not in first and not first.startswith(".") and len(first) < 200
 
 
 def test_ids_that_differ_in_case_or_composition() -> None:
     assert results.folder_name("Ann").casefold() != results.folder_name("ann").casefold()
-    composed, parted = "Zoë", unicodedata.normalize("NFD", "Zoë")
-    assert composed != parted
-    assert results.folder_name(composed) == results.folder_name(parted)
+    parted = unicodedata.normalize("NFD", "Zoë")
+    assert parted != "Zoë"
+    assert results.folder_name("Zoë") == results.folder_name(parted)
     for name in ("..", ".", "/etc/passwd", "a/../b", "~root", "CON", "%2e%2e"):
         assert "/" not in results.folder_name(name)
         assert results.folder_name(name) not in ("", ".", "..")
@@ -151,190 +108,142 @@ def test_ids_that_differ_in_case_or_composition() -> None:
             results.folder_name(name)
 
 
-def damaged(text: str) -> dict[str, str | bytes]:
-    """A record's text → what may become of it."""
-    data = json.loads(text)
-    wrong = {
-        "cut short": text[: len(text) // 2],
-        "empty": "",
-        "not UTF-8": text.encode().replace(b"ex02", b"ex\xff2"),
-        "not an object": "[1]",
-        "deep": "[" * 100_000,
-        "huge": " " * (5 * 2**20) + text,
-        "NaN": text.replace('"score": 4.0', '"score": NaN'),
-        "infinite": text.replace('"score": 4.0', '"score": 1e999'),
-        "twice": text.replace('"score": 4.0', '"score": 4.0, "score": 4.0'),
-        "one letter": text.replace("bubblewrap", "bubblewarp"),
-        "no seal": json.dumps({key: data[key] for key in data if key != "seal"}),
-        "seal of none": json.dumps({**data, "seal": "0" * 64}),
-        "seal that is no text": json.dumps({**data, "seal": 7}),
-        "further field": json.dumps({**data, "bonus": 10}),
-        "missing field": json.dumps({key: data[key] for key in data if key != "penalty"}),
-        "other student": json.dumps({**data, "student": "s2"}),
-        "more points": json.dumps({**data, "points": 99, "score": 99.0}),
-        "attempt in a list": json.dumps({**data, "attempt": [1]}),
-        "checks as text": json.dumps({**data, "checks": "all passed"}),
-        "a check as text": json.dumps({**data, "checks": ["pass"]}),
-        "status as object": json.dumps({**data, "status": {"pass": 1}}),
-        "message of numbers": text.replace('"message": ""', '"message": 3', 1),
-    }
-    assert all(value != text for value in wrong.values())
-    return wrong
+def checks(change: Any) -> Any:
+    """Change the first check of a record's JSON."""
+
+    def changed(text: str) -> str:
+        data = json.loads(text)
+        data[0].update(change)
+        return json.dumps(data)
+
+    return changed
 
 
-def test_damaged_and_forged_records_are_refused_named_and_not_counted(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("column", "change"),
+    [
+        ("checks", lambda text: text[:40]),
+        ("checks", lambda text: "[]"),
+        ("checks", lambda text: "7"),
+        ("checks", lambda text: '["pass"]'),
+        ("checks", lambda text: b"\xff"),
+        ("checks", checks({"max_points": 99})),
+        ("checks", checks({"id": "other"})),
+        ("checks", checks({"status": {"pass": 1}})),
+        ("checks", checks({"bonus": 10})),
+        ("penalty", lambda number: -5.0),
+        ("penalty", lambda number: "none"),
+        ("late_s", lambda number: -1),
+        ("exercise", lambda name: "ex99"),
+    ],
+)
+def test_what_does_not_fit_the_manifest_is_named_and_not_counted(
+    tmp_path: Path, column: str, change: Any
+) -> None:
+    """Another version of the exercise, or a hand in the database."""
     results.write(tmp_path, record("s1"))
     results.write(tmp_path, record("s0"))
-    path = results.record_path(tmp_path, "s1", "ex02")
-    text = path.read_text()
-    for what, wrong in damaged(text).items():
-        path.write_bytes(wrong if isinstance(wrong, bytes) else wrong.encode())
+    edit(tmp_path, "s1", "ex02", column, change)
+    book = results.read_all(tmp_path)
+    assert list(book.records) == [("s0", "ex02")]
+    assert [one.student for one in book.refused] == ["s1"]
+    assert book.refused[0].reason
+    if column != "exercise":
         with pytest.raises(NoEvidence):
             results.read(tmp_path, "s1", "ex02")
-        book = results.read_all(tmp_path)
-        assert list(book.records) == [("s0", "ex02")], what
-        assert [one.path for one in book.refused] == [path.relative_to(tmp_path)], what
-        assert book.refused[0].reason, what
-        assert results.refused_for(book, "s1", "ex02"), what
-    path.write_text(text)
-    assert results.read(tmp_path, "s1", "ex02")
+        assert results.attempts(tmp_path, "s1", "ex02") == []
+        again = record("s1", statuses=["fail"])
+        assert results.write(tmp_path, again) == again, "grading again mends it"
+        assert results.read_all(tmp_path).refused == ()
 
 
-def test_a_right_looking_forgery_lacks_the_seal(tmp_path: Path) -> None:
-    results.write(tmp_path, record("s1", statuses=["fail"]))
-    path = results.record_path(tmp_path, "s1", "ex02")
-    forged = asdict(record("s1"))
-    seal = json.loads(path.read_text())["seal"]
-    path.write_text(json.dumps({**forged, "seal": seal}))
-    with pytest.raises(NoEvidence, match="seal"):
-        results.read(tmp_path, "s1", "ex02")
-
-
-JSON = st.recursive(
-    st.sampled_from([None, True, False, 10**400])
-    | st.integers()
-    | st.floats()
-    | st.text(max_size=8),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3)
-    ),
-    max_leaves=4,
-)
-
-
-@fuzz
-@given(st.data())
-def test_any_value_in_a_record_is_refused_in_words_even_when_it_is_sealed(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+def test_the_database_itself_allows_one_result_for_each_student_and_exercise(
+    tmp_path: Path,
 ) -> None:
-    out = tmp_path_factory.getbasetemp() / "any-value"
-    shutil.rmtree(out, ignore_errors=True)
-    right = record("s1", statuses=["pass", "fail"])
-    results.write(out, right)
-    key = (out / "seal.key").read_bytes()
-    raw = json.loads(results.record_path(out, "s1", "ex02").read_text())
-    del raw["seal"]
-    place = data.draw(st.sampled_from([raw, raw["checks"][0]]))
-    place[data.draw(st.sampled_from(sorted(place)))] = data.draw(JSON)
-    seal = hmac.new(key, b"", hashlib.sha256).hexdigest()
-    with contextlib.suppress(ValueError):  # a forger could not seal NaN
-        seal = results._seal(raw, key)
-    results.record_path(out, "s1", "ex02").write_text(json.dumps({**raw, "seal": seal}))
-    try:
-        found = results.read(out, "s1", "ex02")
-    except NoEvidence as error:
-        assert error.what
-    else:
-        assert found
-        assert 0 <= found.score <= found.points <= found.max_points == right.max_points
-
-
-@fuzz
-@given(st.binary(max_size=200) | JSON.map(lambda value: json.dumps(value).encode()))
-def test_any_file_is_refused_in_words(tmp_path_factory: pytest.TempPathFactory, raw: bytes) -> None:
-    out = tmp_path_factory.getbasetemp() / "any-file"
-    path = results.record_path(out, "s1", "ex02")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(raw)
-    book = results.read_all(out)
-    assert not book.records
-    assert [one.path.name for one in book.refused] == ["ex02.json"]
-    (out / "roster.json").write_bytes(raw)
-    with pytest.raises(NoEvidence, match="damaged"):
-        roster.kept(out)
-
-
-def test_a_sealed_record_counts_only_in_its_own_place(tmp_path: Path) -> None:
-    results.write(tmp_path, record("s1"))
-    path = results.record_path(tmp_path, "s1", "ex02")
-    for other in (
-        results.record_path(tmp_path, "s2", "ex02"),
-        results.record_path(tmp_path, "s1", "ex00"),
-        tmp_path / "results" / "stray.json",
-        path.parent / "notes.txt",
-        path.parent / "ex02.1.json",
+    results.write(tmp_path, record("s1", sha256=sha("a")))
+    results.write(tmp_path, record("s1", sha256=sha("b"), attempt=2))
+    with (
+        closing(sqlite3.connect(tmp_path / results.NAME)) as db,
+        pytest.raises(sqlite3.IntegrityError),
     ):
-        other.parent.mkdir(exist_ok=True)
-        other.write_text(path.read_text())
-    os.symlink(path, results.record_path(tmp_path, "s1", "ex04"))
-    os.mkfifo(results.record_path(tmp_path, "s1", "ex05"))
-    os.symlink(path.parent, tmp_path / "results" / "s3")
-    book = results.read_all(tmp_path)
-    assert list(book.records) == [("s1", "ex02")]
-    assert len(book.refused) == 8
-    with pytest.raises(NoEvidence):
-        results.read(tmp_path, "s2", "ex02")
-
-
-def test_the_records_of_another_folder_are_refused(tmp_path: Path) -> None:
-    results.write(tmp_path / "a", record("s1"))
-    results.write(tmp_path / "b", record("s2"))
-    theirs = results.record_path(tmp_path / "a", "s1", "ex02")
-    ours = results.record_path(tmp_path / "b", "s1", "ex02")
-    ours.parent.mkdir()
-    ours.write_text(theirs.read_text())
-    assert list(results.read_all(tmp_path / "b").records) == [("s2", "ex02")]
+        db.execute("UPDATE attempt SET counts = 1")
 
 
 def test_a_folder_without_results_says_so(tmp_path: Path) -> None:
     with pytest.raises(NoEvidence, match="grade DIR"):
         results.read_all(tmp_path / "nowhere")
+    assert not (tmp_path / "nowhere").exists()
 
 
-def test_a_draft_left_by_a_power_cut_is_no_record(tmp_path: Path) -> None:
-    results.write(tmp_path, record("s1"))
-    folder = results.record_path(tmp_path, "s1", "ex02").parent
-    (folder / ".draft-00").write_text('{"version": 1, "stud')
-    book = results.read_all(tmp_path)
-    assert len(book.records) == 1
-    assert book.refused == ()
+def test_results_of_an_earlier_version_are_named_and_left_alone(tmp_path: Path) -> None:
+    old = tmp_path / "results" / "s1" / "ex02.json"
+    old.parent.mkdir(parents=True)
+    old.write_text("{}")
+    for use in (
+        lambda: results.read_all(tmp_path),
+        lambda: results.write(tmp_path, record("s1")),
+        lambda: roster.keep(tmp_path, [Student("s1")]),
+    ):
+        with pytest.raises(NoEvidence, match=r"earlier version(.|\n)*--out NEW"):
+            use()
+    assert old.read_text() == "{}"
+    assert not (tmp_path / results.NAME).exists()
+
+
+@pytest.mark.parametrize("raw", [b"no database", b"SQLite format 3\0" + 100 * b"x"])
+def test_a_damaged_database_is_refused_in_words(tmp_path: Path, raw: bytes) -> None:
+    (tmp_path / results.NAME).write_bytes(raw)
+    for use in (lambda: results.read_all(tmp_path), lambda: results.write(tmp_path, record("s1"))):
+        with pytest.raises(NoEvidence, match=r"damaged(.|\n)*grade again"):
+            use()
 
 
 def test_a_write_that_fails_leaves_the_old_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    results.write(tmp_path, record("s1", statuses=["fail"]))
+    old = record("s1", statuses=["fail"])
+    results.write(tmp_path, old)
+    with closing(sqlite3.connect(tmp_path / results.NAME)) as db, db:
+        (size,) = db.execute("PRAGMA page_count").fetchone()
+    connect = sqlite3.connect
 
-    def full(descriptor: int) -> None:
-        raise OSError("no space left")
+    def full(*words: Any, **more: Any) -> sqlite3.Connection:
+        db = connect(*words, **more)
+        db.execute(f"PRAGMA max_page_count = {size}")  # as on a full disk
+        return db
 
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="no space"):
-        results.write(tmp_path, record("s1"))
+    monkeypatch.setattr(sqlite3, "connect", full)
+    with pytest.raises(CannotRun, match=r"full(.|\n)*resumes"):
+        results.write(tmp_path, record("s1", message=20_000 * "x", mistake=20_000 * "y"))
     monkeypatch.undo()
-    old = results.read(tmp_path, "s1", "ex02")
-    assert old
-    assert old.status == "fail"
-    assert not list(tmp_path.rglob(".draft*"))
+    assert results.read(tmp_path, "s1", "ex02") == old
 
 
-def test_many_writers_make_one_key(tmp_path: Path) -> None:
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda n: results.write(tmp_path, record(f"s{n}")), range(16)))
-    book = results.read_all(tmp_path)
-    assert len(book.records) == 16
+def test_a_killed_writer_leaves_whole_results(tmp_path: Path) -> None:
+    code = """
+import sys; from gradebook import record; from ddp_grading import results
+for n in range(10**6):
+    results.write(sys.argv[1], record(f"s{n}"))
+"""
+    writer = subprocess.Popen(
+        [sys.executable, "-c", code, tmp_path / "out"],
+        env={"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"},
+    )
+    until((tmp_path / "out" / results.NAME).exists, "the database")
+    until(lambda: len(results.read_all(tmp_path / "out").records) > 5, "some results")
+    writer.send_signal(signal.SIGKILL)
+    writer.wait()
+    book = results.read_all(tmp_path / "out")
+    assert list(book.records) == [(f"s{n}", "ex02") for n in range(len(book.records))]
     assert book.refused == ()
-    assert [path for path in tmp_path.rglob("*.*") if path.stat().st_mode & 0o007] == []
+
+
+def test_many_writers_side_by_side(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda n: results.write(out, record(f"s{n}")), range(16)))
+    assert len(results.read_all(out).records) == 16
+    assert [path for path in out.iterdir() if path.stat().st_mode & 0o007] == []
 
 
 def sha(letter: str) -> str:
@@ -427,21 +336,3 @@ def test_an_extension_is_applied_without_a_run(tmp_path: Path) -> None:
     best = replace(RULE, counts="best")
     assert results.judge_lateness(tmp_path, longer, "ex02", sha("b"), best) == first
     assert results.read(tmp_path, "s1", "ex02") == first
-
-
-def test_nothing_is_written_where_lateness_stays(tmp_path: Path) -> None:
-    assert results.judge_lateness(tmp_path, Student("s1"), "ex02", "", RULE) is None
-    results.write(tmp_path, record("s1"))
-    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.json")}
-    found = results.judge_lateness(tmp_path, Student("s1"), "ex02", "", RULE)
-    assert found == record("s1")
-    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.json")} == before
-
-
-def test_a_key_that_is_no_file_seals_nothing(tmp_path: Path) -> None:
-    results.write(tmp_path, record("s1"))
-    (tmp_path / "seal.key").unlink()
-    os.mkfifo(tmp_path / "seal.key")
-    book = results.read_all(tmp_path)
-    assert dict(book.records) == {}
-    assert len(book.refused) == 1

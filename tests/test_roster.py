@@ -5,19 +5,21 @@ from __future__ import annotations
 import argparse
 import csv
 import io
+import sqlite3
 import unicodedata
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from gradebook import DIFFICULT, fuzz, student_ids
+from gradebook import DIFFICULT, fuzz, record, student_ids
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ddp_course.errors import BadArgument, NoEvidence
-from ddp_grading import policy, roster
+from ddp_grading import policy, results, roster
 from ddp_grading.policy import Lateness, Policy
 from ddp_grading.roster import Student, parse
 
@@ -98,7 +100,7 @@ def test_ids_are_text_and_composed() -> None:
         ('id,name\n1,"A\n2,B\n', "line 2: the row cannot be read"),
         ("id,name\n1,A,surplus\n", "line 2: the row has 3 cells"),
         ("id,name\n1,A\x07B\n", "line 2: the row holds control characters"),
-        ("id,name\n1,A\0B\n", "line 2: the row holds NUL"),
+        ("id,name\n1,A\0B\n", "line 2: NUL characters"),
         ("id,due\n1,tomorrow\n", "line 2: the row has 'tomorrow' as time due"),
         ("id,due\n1,2026-02-30\n", "line 2"),
         ("id,due\n1,2026-03-01 10:00 Nowhere/Else\n", "line 2"),
@@ -127,7 +129,7 @@ def test_a_duplicate_address_is_not_printed() -> None:
     [
         ("id,name\n1,Müller\n".encode("latin-1"), "line 2: not UTF-8"),
         ("id\n1\n".encode("utf-16-le"), "NUL"),
-        (b"\xff\xfei\0d\0\n", "not UTF-8"),
+        (b"\xff\xfei\0d\0\n", "not UTF-16"),
         (b"PK\x03\x04\0\0", "NUL"),
     ],
 )
@@ -200,12 +202,13 @@ def moment(text: str, zone: str = "UTC", *, column: str = "due") -> datetime:
 )
 def test_times_with_a_zone(text: str) -> None:
     assert moment(text, "Asia/Tokyo") == NINE
-    assert parse(f"id,due\n1,{text}\n", zone="Asia/Tokyo")[0].zone == ""
+    assert parse(f"id,due\n1,{text}\n", zone="Asia/Tokyo")[0].assumed == ()
 
 
 def test_times_without_a_zone_take_the_given_one_and_say_so() -> None:
     assert moment("2026-03-01 10:00", "Europe/Berlin") == NINE
-    assert parse("id,due\n1,2026-03-01 10:00\n", zone="Europe/Berlin")[0].zone == "Europe/Berlin"
+    one = parse("id,due\n1,2026-03-01 10:00\n", zone="Europe/Berlin")[0]
+    assert one.assumed == ("times without a zone: Europe/Berlin",)
     with pytest.raises(BadArgument, match="no time zone"):
         parse("id\n1\n", zone="Mars/Olympus")
 
@@ -225,38 +228,26 @@ def test_a_day_alone_is_its_end_when_due_and_its_beginning_when_submitted() -> N
     assert moment("2026-03-01", column="submitted") == datetime(2026, 3, 1, tzinfo=UTC)
 
 
-def test_where_the_clock_is_ambiguous_the_student_is_favoured() -> None:
+def test_where_the_clock_changes_zoneinfo_is_believed() -> None:
     """On 2026-10-25 Berlin has 02:30 twice; on 2026-03-29 it has none."""
     zone = "Europe/Berlin"
-    assert moment("2026-10-25 02:30", zone) == datetime(2026, 10, 25, 1, 30, tzinfo=UTC)
-    early = moment("2026-10-25 02:30", zone, column="submitted")
-    assert early == datetime(2026, 10, 25, 0, 30, tzinfo=UTC)
-    due, handed_in = "2026-03-29 02:30", "2026-03-29 02:30"
-    one = parse(f"id,due,submitted\n1,{due},{handed_in}\n", zone=zone)[0]
-    assert Policy(rate=1.0).lateness(one) == Lateness()
+    assert moment("2026-10-25 02:30", zone) == datetime(2026, 10, 25, 0, 30, tzinfo=UTC)
+    assert moment("2026-03-29 02:30", zone) == datetime(2026, 3, 29, 1, 30, tzinfo=UTC)
+    assert moment("2026-10-25", zone) == datetime(2026, 10, 25, 23, 0, tzinfo=UTC)
 
 
 def test_the_kept_roster_comes_back(tmp_path: Path) -> None:
-    students = [Student(f"s{n}", name, f"s{n}@b", due=NINE) for n, name in enumerate(DIFFICULT)]
+    students = [
+        Student(f"s{n}", name, f"s{n}@b", due=NINE, also=("a",)) for n, name in enumerate(DIFFICULT)
+    ]
+    results.write(tmp_path, record("s1"))
     assert roster.kept(tmp_path) is None
+    roster.keep(tmp_path, students[:3])
     roster.keep(tmp_path, students)
     assert roster.kept(tmp_path) == students
-    path = tmp_path / "roster.json"
-    text = path.read_text()
-    for wrong in (
-        "",
-        "[]",
-        "{}",
-        text[:-20],
-        text.replace('"s1"', '"s0"'),
-        text.replace('"attempts": null', '"attempts": "3"', 1),
-        text.replace('"name"', '"nom"', 1),
-        text.replace("+00:00", "", 1),
-        text.replace('"s0"', '""'),
-        text.replace('"s0"', "7"),
-    ):
-        assert wrong != text
-        path.write_text(wrong)
+    for wrong in ("", "[]", "{}", '{"id": "s1", "due": "tomorrow"}'):
+        with closing(sqlite3.connect(tmp_path / results.NAME)) as db, db:
+            db.execute("UPDATE student SET data = ? WHERE id = 's1'", [wrong])
         with pytest.raises(NoEvidence, match="damaged"):
             roster.kept(tmp_path)
 
@@ -361,8 +352,6 @@ def test_a_policy_file(tmp_path: Path) -> None:
         counts="best",
         zone="Europe/Berlin",
     )
-    for part in ("−10 % for each day begun", "at most 50 %", "5 attempts", "the best attempt"):
-        assert part in str(found)
     path.write_text("late = ")
     with pytest.raises(BadArgument, match="cannot be read"):
         policy.read(path)

@@ -22,6 +22,7 @@ here. `*other.document().blocks` puts one document into another.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -154,6 +155,20 @@ def _html(words: Words) -> str:
     return escape(words) if isinstance(words, str) else words.html()
 
 
+def _width(text: str) -> int:
+    """Columns of a terminal: two for each East Asian wide letter, none for a combining mark."""
+    return sum(
+        (unicodedata.east_asian_width(letter) in "WF") + 1
+        for letter in text
+        if unicodedata.category(letter) not in ("Mn", "Me", "Cf")
+    )
+
+
+def _padded(text: str, width: int, right: bool) -> str:
+    gap = " " * (width - _width(text))
+    return gap + text if right else text + gap
+
+
 # Blocks
 
 
@@ -194,11 +209,11 @@ class Table:
     def text(self) -> str:
         lines = [[_text(cell) for cell in row] for row in self._lines()]
         columns = list(zip(*lines, strict=True))
-        widths = [max(map(len, column)) for column in columns]
+        widths = [max(map(_width, column)) for column in columns]
         right = self._right()
         return "\n".join(
             "  ".join(
-                cell.rjust(width) if number else cell.ljust(width)
+                _padded(cell, width, number)
                 for cell, width, number in zip(line, widths, right, strict=True)
             ).rstrip()
             for line in lines
