@@ -17,7 +17,6 @@ import os
 import random
 import shutil
 import signal
-import statistics
 import sys
 import tempfile
 import threading
@@ -47,10 +46,9 @@ FROM_OUTSIDE = {
 
 
 END_BY_LIMIT = "time-out", "pause rank", "leave early"
-
-
-def is_guard_struck(kind: str, warm: bool) -> bool:
-    return kind == "SIGKILL guard" or (kind == "SIGKILL supervisor" and not warm)
+ENDED_AS = {
+    "stop": "stopped", "interrupt": "stopped", "time-out": "time-out", "pause rank": "time-out"
+}  # fmt: skip
 
 
 @dataclass
@@ -67,12 +65,16 @@ class State:
     objects: int = field(compare=False)
     memory_mb: float = field(compare=False)
 
-    def exceeds(self, before: State) -> bool:
-        """Whether more is held than before. One temporary folder more is let pass: that of a host
-        which was killed together with its guard may stay until a later start; more would grow."""
+    def exceeds(self, before: State, launches: int = 10**6) -> bool:
+        """Whether more is held than so many launches before. One temporary folder is allowed: that
+        of a host which was killed together with its guard may stay until a later start."""
         counts = ("processes", "ports", "descriptors", "threads", "shared_memory", "live_runs")
-        more = any(getattr(self, name) > getattr(before, name) for name in counts)
-        return more or len(self.temporary) > len(before.temporary) + 1
+        return (
+            any(getattr(self, name) > getattr(before, name) for name in counts)
+            or len(self.temporary) > len(before.temporary) + 1
+            or self.objects > before.objects + 2000
+            or self.memory_mb > before.memory_mb + 8 + 0.02 * launches
+        )
 
     def __str__(self) -> str:
         return (
@@ -104,51 +106,45 @@ def main(words: list[str] | None = None) -> int:
 
 
 def endure(launches: int, chance: random.Random, plain: float) -> int:
-    warm_up = max(4, launches // 10)
-    took: dict[str, list[float]] = defaultdict(list)
+    warm_up = launches // 10
     ends: dict[str, Counter[str]] = defaultdict(Counter)
     wrong: list[str] = []
+
+    def complain(text: str) -> None:
+        wrong.append(text)
+        print(text, flush=True)
+
     for kind in ("end", "raise", "stop"):  # what is made once and kept is there now
         one_launch(kind, chance, warm=True)
-    before: State | None = None
     for number in range(launches):
         if number == warm_up:
             one_launch("end", chance, warm=True)  # so that a host is there
             before = settled(None)
         kind = draw(chance)
         warm = chance.random() >= plain or kind in ("SIGKILL host", "SIGKILL guard")
-        began = time.monotonic()
+        what = f"launch {number}, {kind} ({'warm' if warm else 'plain'})"
         try:
             end, complaint = one_launch(kind, chance, warm=warm)
         except Exception as error:
             end, complaint = "exception", f"{type(error).__name__}: {error}"
-        took[kind].append(time.monotonic() - began)
         ends[kind][end] += 1
         if complaint:
-            wrong.append(f"launch {number}, {kind} ({'warm' if warm else 'plain'}): {complaint}")
-            print(wrong[-1], flush=True)
+            complain(f"{what}: {complaint}")
         if left := strays():
-            wrong.append(f"launch {number}, {kind}: left behind: {'; '.join(left)}")
-            print(wrong[-1], flush=True)
+            complain(f"{what}: left behind: {'; '.join(left)}")
         if (number + 1) % max(1, launches // 20) == 0:
             print(f"{number + 1} of {launches}  {state()}", flush=True)
     one_launch("end", chance, warm=True)
-    assert before is not None
     after = settled(before)
-    for kind in sorted(took):
-        median = statistics.median(took[kind])
-        how = ", ".join(f"{end} {count}" for end, count in sorted(ends[kind].items()))
-        print(f"{kind:20} {len(took[kind]):5}  median {median:6.2f} s   {how}")
+    for kind, counts in sorted(ends.items()):
+        how = ", ".join(f"{end} {count}" for end, count in sorted(counts.items()))
+        print(f"{kind:20} {counts.total():5}   {how}")
     print(f"after {warm_up:5} launches: {before}")
     print(f"after {launches:5} launches: {after}")
-    if after.exceeds(before):
-        wrong.append("more is held than before")
-    counted = launches - warm_up
-    if after.objects - before.objects > 2000:
-        wrong.append(f"{after.objects - before.objects} Python objects more")
-    if after.memory_mb - before.memory_mb > 8 + 0.02 * counted:
-        wrong.append(f"{after.memory_mb - before.memory_mb:.1f} MB more")
-    print("\n".join(wrong) or f"{launches} launches left nothing.")
+    if after.exceeds(before, launches - warm_up):
+        complain("more is held than before")
+    if not wrong:
+        print(f"{launches} launches left nothing.")
     return 1 if wrong else 0
 
 
@@ -164,6 +160,7 @@ def one_launch(kind: str, chance: random.Random, *, warm: bool) -> tuple[str, st
     ranks = chance.choice([2, 2, 2, 3, 4])
     own = kind in OF_A_RANK or kind == "restart"
     moment_s = chance.choice([0.0, chance.uniform(0, 0.1), chance.uniform(0, 0.6)])
+    guard_struck = kind == "SIGKILL guard" or (kind == "SIGKILL supervisor" and not warm)
     run = launch(
         JOB, ranks=ranks, warm=warm, wait=False,
         restarts=int(kind == "restart"),
@@ -172,21 +169,22 @@ def one_launch(kind: str, chance: random.Random, *, warm: bool) -> tuple[str, st
         after=moment_s if own else 0.0,
         gloo=chance.random() < 0.4,
         # The guard, which catches what has left its session, is not there to do so.
-        daemon=chance.random() < 0.2 and not is_guard_struck(kind, warm),
+        daemon=chance.random() < 0.2 and not guard_struck,
     )  # fmt: skip
     ready = chance.random() < 0.7  # else in the middle of the start
-    deadline = time.monotonic() + PATIENCE_S
     if not own:
-        while ready and not run.done and time.monotonic() < deadline:
-            if sum("alive" in line.text for line in run.tail(1000)) == ranks:
-                break
-            time.sleep(0.005)
+        if ready:
+            until(lambda: run.done or _alive_lines(run) == ranks)
         time.sleep(moment_s)
         disturb(kind, run, chance)
-    if not run._finished.wait(PATIENCE_S):
+    if not until(lambda: run.done):
         run.stop()
         return "never", f"did not end within {PATIENCE_S:g} s"
     return run.ended, complaint(kind, run)
+
+
+def _alive_lines(run: Any) -> int:
+    return sum("alive" in line.text for line in run.tail(1000))
 
 
 def complaint(kind: str, run: Any) -> str:
@@ -198,9 +196,7 @@ def complaint(kind: str, run: Any) -> str:
     code = OF_A_RANK.get(kind)
     if code and (run.failure is None or (run.failure.rank, run.failure.exit_code) != (1, code)):
         return text
-    expected = {"stop": "stopped", "interrupt": "stopped"}.get(kind)
-    expected = "time-out" if kind in ("time-out", "pause rank") else expected
-    if expected and run.ended != expected:
+    if run.ended != ENDED_AS.get(kind, run.ended):
         return text
     if not run.ok and run.failure is None:
         return f"failed without a failure: {text}"
@@ -210,42 +206,23 @@ def complaint(kind: str, run: Any) -> str:
 
 
 def disturb(kind: str, run: Any, chance: random.Random) -> None:
-    if kind == "kill rank":
+    if kind in STRIKES:
+        strike(run, *STRIKES[kind])
+    elif kind == "kill rank":
         rank = chance.randrange(run.ranks)
-        until_known(run, rank)
+        until(lambda: run.done or run.lanes()[rank].pid)
         run.kill(rank)
     elif kind == "pause rank":
-        until_known(run, 0)
+        until(lambda: run.done or run.lanes()[0].pid)
         run.pause(0)
     elif kind == "stop":
         run.stop()
-    elif kind == "interrupt":
-        interrupt(run)
-    elif kind == "SIGKILL torchrun":
-        strike(run, agents, signal.SIGKILL)
-    elif kind == "SIGTERM torchrun":
-        strike(run, agents, signal.SIGTERM)
-    elif kind == "SIGKILL supervisor":
-        strike(run, supervisors, signal.SIGKILL)
-    elif kind == "SIGKILL host":
-        strike(run, hosts, signal.SIGKILL)
-    elif kind == "SIGKILL guard":
-        strike(run, lambda: guards_and_host()[:1], signal.SIGKILL)
-
-
-def until_known(run: Any, rank: int) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while run.lanes()[rank].pid is None and not run.done and time.monotonic() < deadline:
-        time.sleep(0.005)
-
-
-def interrupt(run: Any) -> None:
-    """As Ctrl-C does it to a waiting cell."""
-    timer = threading.Timer(0.02, lambda: os.kill(os.getpid(), signal.SIGINT))
-    timer.start()
-    with contextlib.suppress(KeyboardInterrupt):
-        run.wait()
-    timer.join()
+    elif kind == "interrupt":  # as Ctrl-C does it to a waiting cell
+        timer = threading.Timer(0.02, lambda: os.kill(os.getpid(), signal.SIGINT))
+        timer.start()
+        with contextlib.suppress(KeyboardInterrupt):
+            run.wait()
+        timer.join()
 
 
 def strike(run: Any, whom: Callable[[], list[psutil.Process]], number: int) -> None:
@@ -258,11 +235,26 @@ def strike(run: Any, whom: Callable[[], list[psutil.Process]], number: int) -> N
         for process in (found := whom()):
             with contextlib.suppress(psutil.Error):
                 process.send_signal(number)
-        run._finished.wait(10 if found else 0.005)
+        until(lambda: run.done, 10 if found else 0.01)
 
 
-def below() -> list[psutil.Process]:
-    return [p for p in psutil.Process().children(recursive=True) if alive(p)]
+def until(condition: Callable[[], Any], limit_s: float = PATIENCE_S) -> bool:
+    """Wait until the condition holds; whether it came to hold in time."""
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.005)
+    return True
+
+
+def below(*words: str) -> list[psutil.Process]:
+    """Our living descendants with all these words in their command lines."""
+    return [
+        process
+        for process in psutil.Process().children(recursive=True)
+        if alive(process) and all(word in command(process) for word in words)
+    ]
 
 
 def alive(process: psutil.Process) -> bool:
@@ -271,47 +263,49 @@ def alive(process: psutil.Process) -> bool:
     return False
 
 
-def _words(process: psutil.Process) -> str:
+def command(process: psutil.Process) -> str:
     with contextlib.suppress(psutil.Error):
         return " ".join(process.cmdline())
     return ""
 
 
-def guards_and_host() -> list[psutil.Process]:
-    """The warm host's guard, and the host: what stays between launches."""
-    guard = next((p for p in below() if "guard.py" in _words(p) and " host " in _words(p)), None)
-    if guard is None:
-        return []
-    with contextlib.suppress(psutil.Error):
-        return [guard, *guard.children()]
-    return [guard]
+def children(of: list[psutil.Process]) -> list[psutil.Process]:
+    found: list[psutil.Process] = []
+    for process in of:
+        with contextlib.suppress(psutil.Error):
+            found += process.children()
+    return found
+
+
+def host_guards() -> list[psutil.Process]:
+    """The guard of the warm host: it and the host stay between launches."""
+    return below("guard.py", " host ")[:1]
 
 
 def hosts() -> list[psutil.Process]:
-    return guards_and_host()[1:2]
+    return children(host_guards())[:1]
 
 
 def supervisors() -> list[psutil.Process]:
     """Of a warm launch the host's child, of a plain one the guard itself."""
-    plain = [p for p in below() if "guard.py" in _words(p) and " launch " in _words(p)]
-    found: list[psutil.Process] = []
-    for host in hosts():
-        with contextlib.suppress(psutil.Error):
-            found += host.children()
-    return plain or found
+    return below("guard.py", " launch ") or children(hosts())
 
 
 def agents() -> list[psutil.Process]:
-    """torchrun: the parent of the ranks' shims, or the plain launch's own child."""
-    plain = [p for p in below() if "torch.distributed.run" in _words(p)]
-    plain = [p for p in plain if "guard.py" not in _words(p)]
-    found = set()
-    for shim in (p for p in below() if "shim.py" in _words(p)):
-        with contextlib.suppress(psutil.Error):
-            parent = shim.parent()
-            if parent is not None and "host.py" in _words(parent):
-                found.add(parent)
-    return plain or sorted(found, key=lambda p: int(p.pid))
+    """torchrun: the plain launch's own child, or the parent of the ranks' shims."""
+    plain = [p for p in below("torch.distributed.run") if "guard.py" not in command(p)]
+    shims = below("shim.py")
+    found = [p for p in below("host.py") if any(shim in shims for shim in children([p]))]
+    return plain or found
+
+
+STRIKES = {
+    "SIGKILL torchrun": (agents, signal.SIGKILL),
+    "SIGTERM torchrun": (agents, signal.SIGTERM),
+    "SIGKILL supervisor": (supervisors, signal.SIGKILL),
+    "SIGKILL host": (hosts, signal.SIGKILL),
+    "SIGKILL guard": (host_guards, signal.SIGKILL),
+}
 
 
 def marked() -> list[psutil.Process]:
@@ -324,15 +318,17 @@ def marked() -> list[psutil.Process]:
     return [process for process in found if alive(process)]
 
 
-def strays(limit_s: float = 60.0) -> list[str]:
+def strays() -> list[str]:
     """What lives although no launch runs, given a moment to end."""
-    deadline = time.monotonic() + limit_s
-    while True:
-        kept = {p.pid for p in guards_and_host()}
-        left = [p for p in {*below(), *marked()} if p.pid not in kept]
-        if not left or time.monotonic() > deadline:
-            return [f"{p.pid} {_words(p)[:120]}" for p in left]
-        time.sleep(0.02)
+    left: set[psutil.Process] = set()
+
+    def none_left() -> bool:
+        left.clear()
+        left.update({*below(), *marked()} - {*host_guards(), *hosts()})
+        return not left
+
+    until(none_left, 60)
+    return [f"{process.pid} {command(process)[:120]}" for process in left]
 
 
 def state() -> State:
@@ -340,7 +336,7 @@ def state() -> State:
 
     gc.collect()
     me, everyone = psutil.Process(), [psutil.Process(), *marked()]
-    ports = 0
+    ports, pids = 0, {process.pid for process in everyone}
     for process in everyone:
         with contextlib.suppress(psutil.Error):
             ports += sum(c.status == "LISTEN" for c in process.net_connections("tcp"))
@@ -351,18 +347,20 @@ def state() -> State:
         descriptors=me.num_fds(),
         threads=me.num_threads(),
         temporary=sorted(name.rpartition("-")[0] or name for name in names),
-        shared_memory=sum(_ours(path) for path in Path("/dev/shm").glob("*")),
+        shared_memory=sum(_ours(path, pids) for path in Path("/dev/shm").glob("*")),
         live_runs=len(launcher.live_runs()),
         objects=len(gc.get_objects()),
         memory_mb=me.memory_info().rss / 1e6,
     )
 
 
-def _ours(path: Path) -> bool:
-    """Shared memory that a rank of ours has made: torch names it after the process."""
+def _ours(path: Path, pids: set[int]) -> bool:
+    """Shared memory that ours has made, or one that is gone: torch names it after the process."""
+    maker = path.name.split("_")[1:2] if path.name.startswith("torch_") else []
     started = psutil.Process().create_time()
-    with contextlib.suppress(OSError):
-        return path.name.startswith("torch_") and path.stat().st_mtime > started
+    with contextlib.suppress(OSError, ValueError):
+        pid = int(maker[0]) if maker else os.getppid()
+        return (pid in pids or not psutil.pid_exists(pid)) and path.stat().st_mtime > started
     return False
 
 
