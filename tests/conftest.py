@@ -34,6 +34,9 @@ if not WORKER:
 SHARED = Path(os.environ["DDP_COURSE_TESTS"])
 RUNS = SHARED / (WORKER or "main")
 RUNS.mkdir()
+if WORKER:  # what one worker's tests leave in the temporary folder is no concern of the others
+    tempfile.tempdir = os.environ["TMPDIR"] = str(RUNS / "t")
+    Path(tempfile.tempdir).mkdir()
 os.environ["DDP_COURSE_HEADLESS"] = "1"
 os.environ["DDP_COURSE_RUNS"] = str(RUNS / "runs")
 os.environ["DDP_COURSE_DATA"] = str(RUNS / "data")

@@ -32,38 +32,41 @@ class Page:
 
     name: str
     title: str
-    seconds: float
-    failure: str  # empty, or which cell failed and how
+    said: str  # ok, or which cell failed and how
 
 
 def run_notebook(path: Path, out: Path) -> Page:
     """Execute a notebook in its own folder and write its page into `out`."""
     notebook = nbformat.read(path, as_version=4)
+    begun: list[int] = []
     client = NotebookClient(
         notebook,
         timeout=CELL_LIMIT_S,
         kernel_name="python3",
         extra_arguments=["--log-level=ERROR"],  # no remark about TCP on loopback
         resources={"metadata": {"path": str(path.parent)}},
+        on_cell_execute=lambda cell, cell_index: begun.append(cell_index),
     )
     start = time.monotonic()
-    failure = ""
     try:
         client.execute()
+        said = f"ok, {time.monotonic() - start:.0f} s"
     except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
-        failure = _failure(notebook, error)
+        first = notebook.cells[begun[-1]].source.strip().partition("\n")[0]
+        last = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip().splitlines()[-1:]
+        said = f"FAILED in cell {begun[-1] + 1} ({first}): {''.join(last)}"
     body, _ = HTMLExporter(template_name="lab").from_notebook_node(
         notebook, resources={"metadata": {"name": path.stem}}
     )
     (out / f"{path.stem}.html").write_text(body, encoding="utf-8")
-    return Page(path.stem, _title(notebook), time.monotonic() - start, failure)
+    title = notebook.cells[0].source.partition("\n")[0].removeprefix("# ")
+    return Page(path.stem, title, said)
 
 
 def write_index(pages: list[Page], out: Path) -> None:
     """The list of pages, each with how it went."""
     rows = "\n".join(
-        f'<li><a href="{page.name}.html">{html.escape(page.title)}</a> '
-        f"({page.seconds:.0f} s) {html.escape(page.failure)}</li>"
+        f'<li><a href="{page.name}.html">{html.escape(page.title)}</a> ({html.escape(page.said)})'
         for page in pages
     )
     text = (
@@ -72,31 +75,6 @@ def write_index(pages: list[Page], out: Path) -> None:
         f"</head><body>\n<h1>ddp-course, as it ran here</h1>\n<ul>\n{rows}\n</ul>\n</body></html>\n"
     )
     (out / "index.html").write_text(text, encoding="utf-8")
-
-
-def _failure(notebook: nbformat.NotebookNode, error: Exception) -> str:
-    """Name the cell that was running: the last one that has a number, or began without one."""
-    begun = [
-        number
-        for number, cell in enumerate(notebook.cells, start=1)
-        if cell.cell_type == "code" and "iopub.execute_input" in _timing(cell)
-    ]
-    number = begun[-1] if begun else 1
-    lines = notebook.cells[number - 1].source.strip().splitlines()
-    said = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip().splitlines()
-    return f"FAILED in cell {number} ({lines[0] if lines else 'empty'}): {said[-1] if said else ''}"
-
-
-def _timing(cell: nbformat.NotebookNode) -> dict[str, str]:
-    return dict(cell.metadata.get("execution", {}))
-
-
-def _title(notebook: nbformat.NotebookNode) -> str:
-    for cell in notebook.cells:
-        found = re.search(r"^# (.+)$", cell.source, flags=re.MULTILINE)
-        if cell.cell_type == "markdown" and found:
-            return found.group(1)
-    return "untitled"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -116,11 +94,11 @@ def main(arguments: list[str] | None = None) -> int:
     for path in paths:
         print(f"{path.stem} … ", end="", flush=True)
         page = run_notebook(path, given.out)
-        print(page.failure or f"ok, {page.seconds:.0f} s", flush=True)
+        print(page.said, flush=True)
         pages.append(page)
     write_index(pages, given.out)
     print(f"pages: {given.out / 'index.html'}")
-    return 1 if any(page.failure for page in pages) else 0
+    return 1 if any("FAILED" in page.said for page in pages) else 0
 
 
 if __name__ == "__main__":
