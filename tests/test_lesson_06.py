@@ -229,7 +229,9 @@ def test_what_torchrun_tells_on_one_node(ranks: int) -> None:
     assert run.value("ranks_on_node") == [ranks]
 
 
-@pytest.mark.parametrize("warm", [True, False], ids=["warm", "plain"])
+@pytest.mark.parametrize(
+    "warm", [True, pytest.param(False, marks=pytest.mark.nightly)], ids=["warm", "plain"]
+)
 def test_a_node_leaves_and_comes_back(warm: bool) -> None:
     run = launch(
         "follow_nodes", ranks=1, nodes=2, restarts=3, until_back=True, steps=100_000,
