@@ -20,7 +20,7 @@ from conftest import ROOT
 from launching import caller, script, until
 
 from ddp_course import launch, notebook
-from ddp_course.diagnosis import symptoms
+from ddp_course.diagnosis import messages
 from ddp_course.diagnosis.diagnose import Diagnosis, diagnose
 from ddp_course.launcher import launch as launcher
 from ddp_course.launcher.launch import _Plan
@@ -132,7 +132,7 @@ REPORTS = {
         "test_diagnosis.py::test_the_gallery",
     ],
     "DETAIL crashes DDP's constructor (found while probing)": [
-        "test_diagnosis.py::test_a_crash_by_torchs_own_debug_level_is_nobodys_fault",
+        "test_diagnosis.py::test_the_gallery",
     ],
 }  # fmt: skip
 
@@ -344,7 +344,7 @@ def test_a_node_that_never_comes_is_said(tmp_path: Path) -> None:
 
 def test_what_could_not_be_tried_here_is_called_so() -> None:
     """Of GPUs, Windows and several hosts we have reports only; the table says where."""
-    unverified = {symptom.kind for symptom in symptoms.SYMPTOMS if not symptom.verified}
+    unverified = {message.kind for message in messages.MESSAGES if not message.verified}
     assert {"shared-gpu", "no-such-gpu", "cuda-after-fork", "no-address", "no-libuv"} <= unverified
 
 

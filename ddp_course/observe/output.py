@@ -279,6 +279,11 @@ def _where(lines: Sequence[Line], rank: int, script: Path) -> str:
     return f"at {at}" if own is inner else f"in {inner['function']}, called from {at}"
 
 
+def is_exception(text: str) -> bool:
+    """Whether a line names an exception, as the last line of a traceback does."""
+    return bool(_EXCEPTION.match(text))
+
+
 def table_of(texts: Sequence[str]) -> str:
     """torchrun's own table of failures, or "" if it printed none."""
     marks = [i for i, text in enumerate(texts) if text.startswith("=" * 20)]

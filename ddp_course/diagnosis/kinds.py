@@ -1,24 +1,41 @@
-"""What a diagnosis is made of, and what it says."""
+"""What a diagnosis is and says: a rule gives a cause, `kinds.toml` has the words for it.
+
+    cause (name, facts) ──kinds.toml──→ Diagnosis (kind, sentence, remedy, lesson)
+
+Nothing here judges. Sentences, remedies and lessons are edited, or translated, in kinds.toml.
+"""
 
 from __future__ import annotations
 
 import html
 import re
-import time
-from collections.abc import Iterator, Mapping, Sequence
+import tomllib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ddp_course.observe import ledger
-from ddp_course.observe import output as failures
-from ddp_course.observe.ledger import Ledger, Row
-from ddp_course.observe.output import Lines, Observed
 from ddp_course.run.run import advice_html
 
 _TABLE = "torchrun's own account"
 HEALTHY = frozenset({"healthy", "running"})
+
+
+@dataclass(frozen=True)
+class Cause:
+    """What a rule found: "kind" or "kind.variant" of kinds.toml, and the facts for its words."""
+
+    name: str
+    rank: int | None = None  # the first at fault; None: no single one
+    facts: Mapping[str, str] = field(default_factory=dict)
+    collective: str = ""  # "all_reduce #4"
+    standing: bool = False  # whether it helps to see where each rank was
+
+    @property
+    def kind(self) -> str:
+        kind = self.name.partition(".")[0]
+        return self.facts["kind"] if kind == "message" else kind  # of messages.toml
 
 
 @dataclass(frozen=True)
@@ -84,35 +101,47 @@ def _rows(table: list[str]) -> list[str]:
     return [*pairs, "the last one is the first that it saw fail"] if pairs else table[:3]
 
 
-@dataclass(frozen=True)
-class Evidence:
-    """All that a diagnosis may use."""
+def say(cause: Cause, evidence: tuple[str, ...] = ()) -> Diagnosis:
+    """A cause in the words of kinds.toml."""
+    return Diagnosis(
+        cause.kind,
+        fill(words_of(cause.name, "says"), cause.facts),
+        fill(words_of(cause.name, "do"), cause.facts),
+        fill(words_of(cause.name, "lesson"), cause.facts),
+        cause.rank,
+        cause.collective,
+        evidence,
+    )
 
-    ranks: int
-    ended: str  # "finished", "failed", "time-out", "stopped" or "running"
-    script: Path = Path("job.py")
-    limit_s: float = 0.0
-    lines: Lines = field(default_factory=Lines)
-    events: Sequence[Mapping[str, Any]] = ()
-    codes: Mapping[int, int] = field(default_factory=dict)
-    observed: Observed = field(default_factory=Observed)
-    ledgers: Mapping[int, Ledger] = field(default_factory=dict)
-    env: Mapping[str, str] = field(default_factory=dict)
-    began: float = 0.0  # time of day of the launch
-    now: float = field(default_factory=time.time)
-    attempts: int = 1
-    told: str = ""  # what the launcher itself has to say
 
-    @cached_property
-    def rows(self) -> list[Row]:
-        """The ranks' collectives, aligned."""
-        return ledger.align(self.ledgers)
+def words_of(name: str, what: str) -> str:
+    """The words of a kind or variant; a variant has those of its kind where it has none itself."""
+    kind, _, variant = name.partition(".")
+    own = table()[kind]
+    return str(own.get(variant, {}).get(what, own.get(what, ""))) if variant else str(own[what])
 
-    def stderr(self, rank: int) -> str:
-        """A rank's own words, of its last start."""
-        return "\n".join(line.text for line in failures.stderr_of(self.lines, rank))
 
-    @cached_property
-    def agent(self) -> list[str]:
-        """torchrun's own lines."""
-        return [line.text for line in self.lines if line.rank is None]
+def fill(text: str, facts: Mapping[str, str]) -> str:
+    """Put facts into a text; what stands in [ ] is left out if one of its facts is empty.
+
+    Brackets stand beside each other, not inside each other. What a fact itself holds is kept as
+    it is, brackets and braces included.
+    """
+    values = _Facts(facts)
+
+    def optional(found: re.Match[str]) -> str:
+        names = re.findall(r"\{(\w+)\}", found[1])
+        return found[1] if all(values[name] for name in names) else ""
+
+    return re.sub(r"\[([^\]]*)\]", optional, text).format_map(values)
+
+
+class _Facts(dict[str, str]):
+    def __missing__(self, name: str) -> str:
+        return ""
+
+
+@cache
+def table() -> dict[str, Any]:
+    """kinds.toml."""
+    return tomllib.loads((Path(__file__).parent / "kinds.toml").read_text())

@@ -1,0 +1,83 @@
+"""Runs that ended with exit code 0: whether the calls agree, and the replicas are equal."""
+
+from __future__ import annotations
+
+from ddp_course.diagnosis.evidence import Evidence
+from ddp_course.diagnosis.kinds import Cause
+from ddp_course.diagnosis.words import brought, call_name, call_text, counted, named
+from ddp_course.observe.ledger import pairs
+
+
+def unlike(e: Evidence) -> Cause | None:
+    """All ended well, and yet their calls differ: an error was caught, or nobody waited for it."""
+    rows = [row for row in e.rows if row.verdict != "same"]
+    rows += [row for row in pairs(e.ledgers) if row.verdict == "differs"]
+    for row in sorted(rows, key=lambda row: row.t):
+        here = {rank: entry for rank, entry in row.entries.items() if entry is not None}
+        lacking = sorted(
+            rank for rank, entry in row.entries.items() if entry is None and e.ledgers[rank].entries
+        )
+        rank, entry = next(iter(here.items()))
+        facts = {"few": named(lacking), "many": named(here), "call": call_text(entry)}
+        name = "different-collectives.finished"
+        if not lacking:
+            if len({(n.bytes, n.op if n.p2p is None else "") for n in here.values()}) == 1:
+                continue
+            facts["calls"] = "; ".join(
+                f"rank {r} was in {call_text(n)} with {brought(n)}" for r, n in here.items()
+            )
+            name = (
+                "different-collectives.finished_apart"
+                if entry.p2p is None
+                else "different-collectives.finished_message"
+            )
+        return Cause(name, (lacking or [rank])[0], facts, call_name(entry), standing=True)
+    return None
+
+
+def diverged(e: Evidence) -> Cause | None:
+    """Replicas that should be equal and are not: nothing failed, and the training is wrong."""
+    for name, by_rank in _digests(e).items():
+        if len(by_rank) < 2 or len(set(by_rank.values())) == 1:
+            continue
+        reference = by_rank[min(by_rank)]
+        odd = sorted(rank for rank, value in by_rank.items() if value != reference)
+        facts = {
+            "model": name, "few": named(odd), "first": f"rank {min(by_rank)}",
+            "digests": "\n".join(f"rank {r}: digest {by_rank[r]}" for r in sorted(by_rank)),
+        }  # fmt: skip
+        return Cause("replicas-diverge", odd[0], facts)
+    return None
+
+
+def _digests(e: Evidence) -> dict[str, dict[int, str]]:
+    """{model: {rank: digest of its parameters}}: of report.digest(), and of the scribe."""
+    found: dict[str, dict[int, str]] = {}
+    last = max((event.get("attempt", 0) for event in e.events), default=0)
+    seen: dict[tuple[int, str], int] = {}
+    for event in e.events:
+        if event["event"] != "digest" or event.get("attempt", 0) != last:
+            continue
+        rank, name, value = event["rank"], event.get("name"), event.get("digest")
+        if isinstance(name, str) and isinstance(value, str):
+            number = seen[rank, name] = seen.get((rank, name), 0) + 1
+            found.setdefault(f"{name}, check {number}", {})[rank] = value
+    for rank, mine in e.ledgers.items():
+        for name, value in mine.digests.items():
+            found.setdefault(name, {})[rank] = value
+    return found
+
+
+def healthy(e: Evidence) -> Cause:
+    """Nothing is wrong as far as was looked."""
+    messages = any(entry.p2p for mine in e.ledgers.values() for entry in mine.entries)
+    made = [] if messages else [len(n.entries) + n.dropped for n in e.ledgers.values()]
+    agree = made and min(made) == max(made) > 0
+    equal = any(len(by_rank) > 1 for by_rank in _digests(e).values())
+    facts = {
+        "ranks": counted(e.ranks, "rank"),
+        "calls": f"{counted(made[0], 'collective')} each, and they agree" if agree else "",
+        "replicas": "the replicas are equal" if equal else "",
+        "again": counted(e.attempts - 1, "restart") if e.attempts > 1 else "",
+    }
+    return Cause("healthy", None, facts)

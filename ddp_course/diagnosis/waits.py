@@ -1,0 +1,561 @@
+"""Who waits for whom: the first call that some ranks entered and others did not.
+
+    the calls, row by row → the first row that lacks a rank; if that rank waits in another group,
+    the row that it waits in → what the missing rank does instead
+
+Each rule answers with a Cause, or None if this is not what happened.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from ddp_course.diagnosis.evidence import (
+    Evidence,
+    activity,
+    blocked_in,
+    elsewhere,
+    faulted_at,
+    has_left,
+    in_call,
+    in_function,
+    in_loader,
+    in_spawn,
+    is_importing,
+    last_step,
+    left_in_the_middle,
+    limit,
+    own_frame,
+    path_to_call,
+    place,
+    standing_at,
+    threshold_s,
+    told_t,
+    waited_long,
+    waited_s,
+    waits_on_handle,
+)
+from ddp_course.diagnosis.habits import breaks, expected, has_made, steps
+from ddp_course.diagnosis.kinds import Cause
+from ddp_course.diagnosis.order import Sides, different, met_before, uneven
+from ddp_course.diagnosis.words import (
+    call_name,
+    call_text,
+    counted,
+    named,
+    place_text,
+    seconds,
+    shortened,
+)
+from ddp_course.observe import ledger, output
+from ddp_course.observe.ledger import Entry, Row
+
+_SHORT_S = 2.5  # an absence that says nothing yet of a rank that is at work
+_EARLIER_ROW_MAY_BE_WHY = "different-collectives", "uneven-steps", "one-rank-only", "other-order"
+
+
+# Collectives
+
+
+def standstill(e: Evidence) -> Cause | None:
+    """The first collective that some ranks entered and others did not, or not alike."""
+    rows = [row for row in e.rows if row.verdict != "same" and any(row.entries.values())]
+    if not rows:
+        return _too_late(e) or _no_message(e) or _same_call(e, [])
+    row = _root_of(e, rows)
+    if apart := _other_groups(e, row):
+        return apart
+    entered = {rank: entry for rank, entry in row.entries.items() if entry is not None}
+    lacking = sorted(rank for rank, entry in row.entries.items() if entry is None)
+    found = _missing(e, row, entered, lacking) if lacking else different(e, row)
+    if found is None or found.kind not in _EARLIER_ROW_MAY_BE_WHY:
+        return found
+    return met_before(e, row) or _by_exception(e, found)
+
+
+def _root_of(e: Evidence, rows: list[Row]) -> Row:
+    """The first row that lacks ranks; if those wait elsewhere, the row that they wait in."""
+    row, seen = min(rows, key=lambda row: row.t), list[Row]()
+    while row not in seen:
+        seen.append(row)
+        lacking = [rank for rank, entry in row.entries.items() if entry is None]
+        inside = {rank: _waits_in(e, rank, row, rows) for rank in lacking}
+        row = next((other for other in inside.values() if other is not None), row)
+        if not all(inside.values()):
+            return seen[-1]
+    for one in seen[seen.index(row) :]:  # a circle: the rank that has left its habit is to blame
+        for rank, entry in one.entries.items():
+            last = e.last(rank)
+            if entry is None and last is not None and breaks(e, rank, last):
+                return one
+    return seen[0]
+
+
+def _waits_in(e: Evidence, rank: int, row: Row, rows: list[Row]) -> Row | None:
+    """The row of another group in which a rank waits for somebody."""
+    last = in_call(e, rank)
+    if last is None:
+        return None
+    others = (one for one in rows if one.group != row.group and one.entries.get(rank) is last)
+    return next(others, None)
+
+
+def _other_groups(e: Evidence, row: Row) -> Cause | None:
+    """Ranks that mean different ranks by one process group."""
+    entered = [rank for rank, entry in row.entries.items() if entry is not None]
+    if not waited_long(e, entered):
+        return None
+    last = {mine.entries[-1].group for mine in e.ledgers.values() if mine.entries}
+    for name in (row.group, *sorted(last - {row.group})):
+        sides: dict[tuple[int, ...], list[int]] = {}
+        for rank, mine in e.ledgers.items():
+            if name in mine.groups:
+                sides.setdefault(tuple(mine.groups[name]), []).append(rank)
+        if len(sides) > 1:
+            told = "; ".join(f"{named(who)} made it of {named(of)}" for of, who in sides.items())
+            calls = [n for mine in e.ledgers.values() for n in mine.entries[-1:] if n.group == name]
+            facts = {
+                "group": name[:12],
+                "sides": told,
+                "call": call_text(calls[0]) if calls else "",
+            }
+            return Cause("different-groups", None, facts, standing=True)
+    return None
+
+
+def inside_join(e: Evidence) -> Cause | None:
+    """A collective of the learner's own that met one of Join's: Join answers only for DDP."""
+    if e.ended not in ("failed", "time-out"):
+        return None
+    for row in e.rows:
+        here = {rank: entry for rank, entry in row.entries.items() if entry is not None}
+        joins = [r for r, n in here.items() if n.part is not None and n.part.endswith("for Join")]
+        own = [rank for rank, n in here.items() if n.part is None and n.line is not None
+               and ".join(" not in n.line.code]  # fmt: skip
+        if joins and own:
+            mine = here[own[0]]
+            facts = {"who": named(own), "call": call_text(mine), "others": named(joins)}
+            name = "different-collectives.join"
+            return Cause(name, own[0], facts, call_name(mine), standing=True)
+    return None
+
+
+def _too_late(e: Evidence) -> Cause | None:
+    """All came to the last call, but somebody after the others had given up."""
+    row = e.rows[-1] if e.rows else None
+    entered = row.entries if row is not None else {}
+    times = {rank: entry.t for rank, entry in entered.items() if entry is not None}
+    last = {rank: output.last_words(e.lines, rank) for rank in times}
+    limits = [float(said[1]) for text in last.values()
+              if (said := re.search(r"Timed out waiting (\d+)ms", text))]  # fmt: skip
+    if not limits or len(times) < 2:
+        return None
+    first, limit_s = min(times.values()), min(limits) / 1000
+    late = sorted(rank for rank, t in times.items() if t - first >= 0.9 * limit_s)
+    entry = entered[late[0]] if late else None
+    if entry is None:
+        return None
+    facts = {
+        "who": named(late), "call": call_text(entry), "after": seconds(times[late[0]] - first),
+        "others": named(times.keys() - set(late)), "waited": seconds(limit_s),
+    }  # fmt: skip
+    return Cause("straggler.late", late[0], facts, call_name(entry), standing=True)
+
+
+def _same_call(e: Evidence, past: list[int], waited: float = 0.0) -> Cause | None:
+    """Ranks that do not get out of a call that all entered.
+
+    past  the ranks that have come out of it, and wait elsewhere
+    """
+    for row in reversed(e.rows):
+        inside = [r for r, n in row.entries.items()
+                  if n is not None and n is in_call(e, r) and path_to_call(e, r)]  # fmt: skip
+        entry = row.entries[inside[0]] if inside else None
+        if entry is None or row.verdict != "same" or entry.part:
+            continue
+        if set(inside) | set(past) != set(row.entries) or len(inside) + len(past) < 2:
+            continue
+        waited = max(waited, waited_s(e, inside))
+        if waited < threshold_s(e) and not waited_long(e, inside):
+            return None
+        facts = {
+            "who": named(inside), "waited": seconds(waited), "call": call_text(entry),
+            "past": named(past) if past else "",
+        }  # fmt: skip
+        rank = inside[0] if past else None
+        return Cause("stuck.same", rank, facts, call_name(entry), standing=True)
+    return None
+
+
+def _missing(e: Evidence, row: Row, entered: dict[int, Entry], lacking: list[int]) -> Cause | None:
+    """Some ranks entered a collective that others did not."""
+    if not waited_long(e, entered):
+        return None
+    waited = waited_s(e, entered)
+    if together := _same_call(e, sorted(entered), waited):
+        return together
+    free = [rank for rank in lacking if not _waits_in(e, rank, row, e.rows)]
+    lacking = free or lacking  # a rank that waits elsewhere is a victim, too
+    cut = _cut_off(e, entered)
+    if cut and (left := [rank for rank in lacking if has_left(e, rank)]):
+        lacking = left  # a rank that is still there has broken no connection
+    absence = Absence(e, entered, lacking, cut)
+    rules = (
+        absence.wrong_group, absence.one_alone, absence.fewer_steps, absence.left,
+        absence.elsewhere, absence.slow,
+    )  # fmt: skip
+    return next(filter(None, (rule() for rule in rules)), None) or absence.cause("never-arrived")
+
+
+def _cut_off(e: Evidence, entered: Mapping[int, Entry]) -> bool:
+    """Whether those who waited were not out of time but out of a connection."""
+    said = [output.last_words(e.lines, rank) for rank in entered]
+    return any(re.search("Connection (closed|reset) by peer", words) for words in said) and not any(
+        "Timed out waiting" in words for words in said
+    )
+
+
+@dataclass(frozen=True)
+class Absence:
+    """Ranks that lack the collective in which the others are: why?"""
+
+    e: Evidence
+    entered: dict[int, Entry]
+    lacking: list[int]
+    cut: bool  # the others have lost their connections
+
+    @property
+    def rank(self) -> int:
+        return self.lacking[0]
+
+    @property
+    def entry(self) -> Entry:
+        return next(iter(self.entered.values()))
+
+    @property
+    def others(self) -> int:
+        return next(iter(self.entered))
+
+    def cause(self, kind: str, /, **facts: str) -> Cause:
+        waited = waited_s(self.e, self.entered)
+        common = {
+            "who": named(self.lacking), "others": named(self.entered),
+            "call": call_text(self.entry), "waited": seconds(waited),
+            "lost": "" if seconds(waited) else "lost the connection",
+            "elsewhere": elsewhere(self.e, self.lacking), "at": standing_at(self.e, self.rank),
+        }  # fmt: skip
+        return Cause(kind, self.rank, common | facts, call_name(self.entry), standing=True)
+
+    def wrong_group(self) -> Cause | None:
+        """The missing rank made this call on another group, against its habit."""
+        last = in_call(self.e, self.rank)
+        if last is None or last.group == self.entry.group or last.op != self.entry.op:
+            return None
+        wanted = expected(self.e, self.rank, last)
+        if wanted is None or wanted[:2] != (self.entry.group, self.entry.op):
+            return None
+        return self.cause(
+            "wrong-group", instead=call_text(last), name=call_name(self.entry),
+            group=self._group(self.entry), other=self._group(last),
+        )  # fmt: skip
+
+    def _group(self, entry: Entry) -> str:
+        members = self.e.ledgers[self.rank].groups.get(entry.group, ())
+        return "all ranks" if entry.group in ("", "0") else named(members)
+
+    def one_alone(self) -> Cause | None:
+        """One rank entered it, inside an `if` on the rank."""
+        e, entry = self.e, self.entry
+        own_branch = any(
+            (last := in_call(e, rank)) is not None and e.source.branches(place(entry), place(last))
+            for rank in self.lacking
+        )
+        in_group = entry.group not in ("", "0") and any(
+            has_made(e.ledgers[rank].entries, entry) for rank in self.lacking if rank in e.ledgers
+        )  # for its members, an `if` on the rank is as it should be
+        if len(self.entered) > 1 or own_branch or in_group:
+            return None
+        lines = [place(entry), *path_to_call(e, self.others)]
+        guard = next(filter(None, map(e.source.guard, lines)), None)
+        if guard is None:
+            return None
+        cause = self.cause("one-rank-only.others", few=named(self.entered), condition=guard.told)
+        return replace(cause, rank=self.others)
+
+    def fewer_steps(self) -> Cause | None:
+        """The missing ranks have left the loop in which the others began one more step."""
+        e, rank = self.e, self.rank
+        counts = {r: steps(e.ledgers[r].entries, self.entry) for r in e.ledgers}
+        mine = counts.get(rank, 0)
+        most = max(counts.get(other, 0) for other in self.entered)
+        over = all(has_left(e, one) for one in self.lacking)
+        other = in_call(e, rank)
+        lines = place(self.entry), None if other is None else place(other)
+        past = None not in lines and lines[0] != lines[1]
+        if not mine or most <= mine or not ((over and not left_in_the_middle(e, rank)) or past):
+            return None
+        sides = Sides(self.lacking, sorted(self.entered), self.entered)
+        return uneven(e, sides, mine, call_text(other) if other and past else "")
+
+    def left(self) -> Cause | None:
+        return self.cause("exit-early") if all(has_left(self.e, r) for r in self.lacking) else None
+
+    def elsewhere(self) -> Cause | None:
+        """Where the missing rank waits tells the kind."""
+        e, rank = self.e, self.rank
+        if in_loader(e, rank):
+            return self.cause("dataloader-worker")
+        if in_function(e, rank, "new_group"):
+            return self.cause("never-arrived.group")
+        if rank in e.observed.paused:
+            return self.cause("paused.rank", rank=str(rank))
+        if message := _no_message(e):
+            return message
+        if other := in_call(e, rank):
+            return self.cause("different-collectives.instead", instead=call_text(other))
+        return self.cause("never-arrived.cut") if self.cut else None
+
+    def slow(self) -> Cause | None:
+        """Late before, or not late for long, and at work."""
+        mine = self.e.ledgers.get(self.rank)
+        if mine is None or blocked_in(self.e, self.rank) or not mine.stack:
+            return None
+        waited = waited_s(self.e, self.entered)
+        late_before = [lag for lag in self._lags()[-6:] if lag > max(0.05, 0.1 * waited)]
+        slow = len(late_before) >= 2 or waited <= _SHORT_S
+        return self.cause("straggler") if slow else None
+
+    def _lags(self) -> list[float]:
+        """By how much this rank was the last to enter each collective."""
+        lags = []
+        for row in self.e.rows:
+            times = [entry.t for entry in row.entries.values() if entry is not None]
+            mine = row.entries.get(self.rank)
+            if mine is not None and len(times) > 1 and mine.t == max(times):
+                lags.append(mine.t - min(times))
+        return lags
+
+
+def _by_exception(e: Evidence, found: Cause) -> Cause:
+    """A rank that talks while it cleans up is there by an exception that nobody has seen."""
+    last = None if found.rank is None else e.last(found.rank)
+    if last is None or found.rank is None:
+        return found
+    mine = e.ledgers[found.rank]
+    error = mine.handling if path_to_call(e, found.rank) else None
+    if error is not None and not output.is_about_others(error.text):
+        at = error.line
+        facts = {
+            "who": f"rank {found.rank}", "said": shortened(f"{error.type}: {error.text}"),
+            "at": place_text(at.file, at.line, at.code) if at is not None else "",
+            "call": call_text(last),
+        }  # fmt: skip
+        return Cause("exception.unprinted", found.rank, facts, found.collective, standing=True)
+    word = e.source.cleanup(place(last))
+    return replace(found, facts={**found.facts, "cleanup": word, "culprit": f"rank {found.rank}"})
+
+
+# Messages between two ranks
+
+
+@dataclass(frozen=True)
+class Talk:
+    """A message that a rank waits for, or waits to get rid of."""
+
+    direction: str
+    peer: int | None
+    told: str
+
+
+def _talk(e: Evidence, rank: int) -> Talk | None:
+    """The point-to-point call in which a rank is blocked, or was when it gave up."""
+    mine = e.ledgers.get(rank)
+    if mine is None or mine.why == "exit":
+        return None
+    names = "send", "recv", "batch_isend_irecv"
+    inside = next((name for name in names if in_function(e, rank, name)), "")
+    last = e.last(rank)
+    if waits_on_handle(e, rank) and (unanswered := _unanswered(e, rank)):
+        last, inside = unanswered, "wait"
+    if last is not None and last.p2p is not None and (inside or mine.why == "exception"):
+        peer = None if last.p2p.peer == ledger.ANY_RANK else last.p2p.peer
+        return Talk(last.p2p.direction, peer, call_text(last))
+    if not inside:
+        return None
+    own = own_frame(e, rank)
+    return Talk(inside, None, f"{inside} at {standing_at(e, rank)}" if own else inside)
+
+
+def _unanswered(e: Evidence, rank: int) -> Entry | None:
+    """The message begun by this rank of which its peer knows nothing; a recv before a send."""
+    open_rows = [row for row in ledger.pairs(e.ledgers) if row.verdict == "missing"]
+    mine = [entry for row in open_rows if (entry := row.entries.get(rank)) is not None]
+    return min(mine, key=lambda n: (n.p2p is not None and n.p2p.direction, n.t), default=None)
+
+
+def crossed_pairs(e: Evidence) -> Cause | None:
+    """Ranks that wait for each other's messages, in a circle."""
+    talks = {rank: talk for rank in range(e.ranks) if (talk := _talk(e, rank))}
+    circle = _circle({rank: talk.peer for rank, talk in talks.items()})
+    if not circle and len(talks) > 1 and all(talk.peer is None for talk in talks.values()):
+        circle = sorted(talks) if len({talk.direction for talk in talks.values()}) == 1 else []
+    if not circle or waited_s(e, circle) < threshold_s(e):
+        return None
+    directions = {talks[rank].direction for rank in circle}
+    variant = {frozenset({"recv"}): "", frozenset({"send"}): ".send"}.get(
+        frozenset(directions), ".unlike"
+    )
+    facts = {
+        "who": named(circle), "waited": seconds(waited_s(e, circle)),
+        "calls": "; ".join(f"rank {rank} is in {talks[rank].told}" for rank in circle),
+    }  # fmt: skip
+    first = circle[0]
+    return Cause(f"crossed-pairs{variant}", first, facts, talks[first].direction, standing=True)
+
+
+def _circle(peers: Mapping[int, int | None]) -> list[int]:
+    for start in sorted(peers):
+        path = [start]
+        while (after := peers.get(path[-1])) is not None and after in peers:
+            if after in path:
+                return path[path.index(after) :]
+            path.append(after)
+    return []
+
+
+def _no_message(e: Evidence) -> Cause | None:
+    """One rank waits for a message that its peer never sends, or never takes."""
+    talks = {rank: talk for rank in range(e.ranks) if (talk := _talk(e, rank))}
+    for rank, talk in talks.items():
+        peer = talk.peer
+        if peer is None or not 0 <= peer < e.ranks or peer in talks:
+            continue
+        if not waited_long(e, [rank]):
+            continue
+        opposite = "send" if talk.direction == "recv" else "recv"
+        misled = [r for r, one in talks.items() if (one.direction, one.peer) == (opposite, rank)]
+        facts = {
+            "who": f"rank {rank}", "call": talk.told, "peer": f"rank {peer}",
+            "others": named(misled), "waited": seconds(waited_s(e, [rank])),
+            "elsewhere": elsewhere(e, [peer]),
+        }  # fmt: skip
+        if misled:
+            variant = {"send": "wrong_send", "recv": "wrong_recv"}[talk.direction]
+            name = f"crossed-pairs.{variant}"
+            return Cause(name, rank, facts, talk.direction, standing=True)
+        return _peer_fails(e, rank, peer, talk, facts)
+    return None
+
+
+def _peer_fails(e: Evidence, rank: int, peer: int, talk: Talk, facts: dict[str, str]) -> Cause:
+    """The peer did not do its part, or not often enough."""
+    theirs = e.ledgers.get(peer)
+    times = sum(
+        n.p2p is not None and n.p2p.peer == rank and n.p2p.direction != talk.direction
+        for n in (theirs.entries if theirs is not None else ())
+    )
+    asked = sum(
+        n.p2p is not None and (n.p2p.peer, n.p2p.direction) == (peer, talk.direction)
+        for n in e.ledgers[rank].entries
+    )
+    if talk.direction == "recv" and times >= asked and has_left(e, peer):
+        return Cause("exit-early.sending", peer, facts, talk.direction, standing=True)
+    does = "sent" if talk.direction == "recv" else "received"
+    facts["did"] = f"never {does}" if not times else f"{does} only {counted(times, 'message')}"
+    return Cause("never-arrived.message", peer, facts, talk.direction, standing=True)
+
+
+# No rank lacks what others have
+
+
+def progressing(e: Evidence) -> Cause | None:
+    """The ranks still make steps."""
+    if e.ended not in ("time-out", "running"):
+        return None
+    latest, interval = activity(e)
+    if not latest or told_t(e) - max(latest.values()) > max(1.0, 4 * interval):
+        return None
+    made = {rank: step for rank in range(e.ranks) if (step := last_step(e, rank)) is not None}
+    facts = {"step": str(min(made.values())) if made else "", **_more_time(e)}
+    if e.ended == "running":
+        return Cause("running", None, facts)
+    return Cause("too-slow", None, facts, standing=True)
+
+
+def _more_time(e: Evidence) -> dict[str, str]:
+    return {"limit": f"{e.limit_s:g} s (limit_s)", "more": f"{10 * e.limit_s:g}"}
+
+
+def at_work(e: Evidence) -> Cause | None:
+    """No progress was seen, and no rank lacks what others have."""
+    if e.ended not in ("time-out", "running"):
+        return None
+    rules = (_in_loaders, _blocked, _importing, _in_collectives)
+    found = next(filter(None, (rule(e) for rule in rules)), None)
+    if found is not None:
+        return found
+    if e.ended == "running":
+        late = sorted(set(range(e.ranks)) - e.observed.started - set(e.ledgers))
+        who = ""
+        if late:
+            have = "has" if len(late) == 1 else "have"
+            who = "no rank has" if len(late) == e.ranks else f"{named(late)} {have} not"
+        return Cause("running.started" if late else "running.working", None, {"who": who},
+                     standing=True)  # fmt: skip
+    return Cause("too-slow.endless", None, _more_time(e), standing=True)
+
+
+def _in_loaders(e: Evidence) -> Cause | None:
+    ranks = [rank for rank in range(e.ranks) if in_loader(e, rank)]
+    if not ranks:
+        return None
+    facts = {"who": named(ranks), "at": standing_at(e, ranks[0]), "limit": limit(e)}
+    first = ranks[0] if len(ranks) < e.ranks else None
+    return Cause("dataloader-worker.limit", first, facts, standing=True)
+
+
+def _blocked(e: Evidence) -> Cause | None:
+    blocked = {rank: what for rank in range(e.ranks) if (what := blocked_in(e, rank))}
+    if not blocked:
+        return None
+    rank = min(blocked)
+    facts = {
+        "who": named(blocked),
+        "what": blocked[rank],
+        "at": standing_at(e, rank),
+        "limit": limit(e),
+    }
+    variant = ".spawn" if in_spawn(e, rank) else "" if facts["at"] else ".thread"
+    first = rank if len(blocked) < e.ranks else None
+    return Cause(f"stuck{variant}", first, facts, standing=True)
+
+
+def _importing(e: Evidence) -> Cause | None:
+    ranks = [rank for rank in range(e.ranks) if is_importing(e, rank)]
+    if not ranks or e.ended != "time-out":
+        return None
+    facts = {"who": named(ranks), "at": standing_at(e, ranks[0]), **_more_time(e)}
+    return Cause("too-slow.importing", None, facts, standing=True)
+
+
+def _in_collectives(e: Evidence) -> Cause | None:
+    """From the stacks that faulthandler printed."""
+    inside: dict[int, str] = {}
+    for rank in range(e.ranks):
+        frames = output.stack_of(e.lines, rank)
+        calls = [
+            f for f in frames if "torch/distributed/" in f[0] or f[2] == "_engine_run_backward"
+        ]
+        if calls:
+            at = faulted_at(e, rank)
+            inside[rank] = f"in {calls[-1][2]}{f' at {at}' if at else ''}"
+    if not inside:
+        return None
+    others = [rank for rank in range(e.ranks) if rank not in inside]
+    facts = {
+        "calls": "; ".join(f"rank {rank} was {text}" for rank, text in inside.items()),
+        "elsewhere": elsewhere(e, others), "limit": f"{e.limit_s:g} s (limit_s)",
+    }  # fmt: skip
+    return Cause("stuck.apart" if others else "stuck.together", None, facts, standing=True)
