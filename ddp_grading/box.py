@@ -131,7 +131,7 @@ class Box:
             }
             arguments = [
                 *("--file", f"{sandbox.SUBMISSION}/{file}"),
-                *("--function", exercise.function, "--exercise", exercise.name),
+                *("--function", exercise.function, "--exercise", exercise.stem),
             ]
             self._tell(
                 run={

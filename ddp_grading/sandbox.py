@@ -33,7 +33,7 @@ from ddp_course.process import guard
 COURSE, SUBMISSION, SOCKETS, OWN = "/course", "/submission", "/sockets", "/run/own"
 SCRATCH = {"/tmp": 256 << 20, "/dev/shm": 128 << 20, OWN: 64 << 20}  # bytes
 _COURSE = Path(__file__).resolve().parent.parent
-# What a rank imports: no exercise's manifest, which holds its oracle.
+# What a rank imports: how an exercise calls the function, but no oracle.
 _SEEN_INSIDE = (
     "ddp_course/*.py",
     "ddp_course/rank/*.py",
@@ -41,6 +41,10 @@ _SEEN_INSIDE = (
     "ddp_course/observe/__init__.py",
     "ddp_course/observe/scribe.py",
     *(f"ddp_course/checks/{name}.py" for name in ("__init__", "agreed", "driver", "evidence")),
+    "ddp_course/exercises/__init__.py",
+    "ddp_course/exercises/calling.py",
+    "ddp_course/exercises/*/__init__.py",
+    "ddp_course/exercises/*/drive.py",
     "ddp_grading/__init__.py",
     "ddp_grading/inside.py",
 )

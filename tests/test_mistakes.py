@@ -17,15 +17,15 @@ from ddp_course.checks import judge
 from ddp_course.checks.exercises import EXERCISES
 from ddp_course.checks.manifest import PerRank, Tensors, all_close
 from ddp_course.checks.supervisor import Gathered, Observation
-from ddp_course.exercises import ex02_average_gradients as ex02
-from ddp_course.exercises import ex02b_partition_data as ex02b
-from ddp_course.exercises import ex03_weight_batches as ex03
-from ddp_course.exercises import ex03b_stop_together as ex03b
-from ddp_course.exercises import ex03c_find_hang as ex03c
-from ddp_course.exercises import ex04_resume_exactly as ex04
-from ddp_course.exercises import ex05_hand_over as ex05
-from ddp_course.exercises import ex06_survive_kill as ex06
-from ddp_course.exercises import ex07_accumulate_without_syncing as ex07
+from ddp_course.exercises.ex02_average_gradients import exercise as ex02
+from ddp_course.exercises.ex02b_partition_data import exercise as ex02b
+from ddp_course.exercises.ex03_weight_batches import exercise as ex03
+from ddp_course.exercises.ex03b_stop_together import exercise as ex03b
+from ddp_course.exercises.ex03c_find_hang import exercise as ex03c
+from ddp_course.exercises.ex04_resume_exactly import exercise as ex04
+from ddp_course.exercises.ex05_hand_over import exercise as ex05
+from ddp_course.exercises.ex06_survive_kill import exercise as ex06
+from ddp_course.exercises.ex07_accumulate_without_syncing import exercise as ex07
 
 Acts = Iterator[tuple[str, PerRank]]
 SEEDS = 100

@@ -118,12 +118,16 @@ def test_a_process_inside_sees_nothing_of_the_grader(seen: dict[str, object]) ->
 
 def test_the_image_holds_no_oracle_and_all_that_a_rank_imports(image: Path) -> None:
     files = {str(path.relative_to(image / "course")) for path in (image / "course").rglob("*.py")}
-    assert not any("/ex" in file or "judge" in file or "manifest" in file for file in files)
+    seen = {Path(file).name for file in files if "exercises/ex" in file}
+    assert seen == {"__init__.py", "drive.py"}, "neither oracles nor wrong answers"
+    assert not any("judge" in file or "manifest" in file for file in files)
     assert {file for file in files if "grading" in file} == {
         "ddp_grading/__init__.py",
         "ddp_grading/inside.py",
     }
-    for file in ("checks/driver.py", "process/host.py", "process/guard.py", "process/shim.py"):
+    drives = [f"exercises/{one.stem}/drive.py" for one in EXERCISES.values()]
+    programs = ["checks/driver.py", "process/host.py", "process/guard.py", "process/shim.py"]
+    for file in programs + drives:
         assert missing(f"ddp_course/{file}", files, set()) == set(), file
     assert missing("ddp_grading/inside.py", files, set()) == set()
     for path in image.rglob("*.py"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import importlib
 import os
 import re
 from pathlib import Path
@@ -10,37 +11,15 @@ from pathlib import Path
 from ddp_course import copies
 from ddp_course.checks.manifest import Exercise
 from ddp_course.errors import BadArgument
-from ddp_course.exercises import (
-    ex00_sum_over_ranks,
-    ex01_wrap_for_any_device,
-    ex02_average_gradients,
-    ex02b_partition_data,
-    ex03_weight_batches,
-    ex03b_stop_together,
-    ex03c_find_hang,
-    ex04_resume_exactly,
-    ex05_hand_over,
-    ex06_survive_kill,
-    ex07_accumulate_without_syncing,
-)
 from ddp_course.launcher import catalogue
 
 ROOT = Path(__file__).parent.parent.parent
-EXERCISES = {
-    one.name: one
-    for one in (
-        ex00_sum_over_ranks.EXERCISE,
-        ex01_wrap_for_any_device.EXERCISE,
-        ex02_average_gradients.EXERCISE,
-        ex02b_partition_data.EXERCISE,
-        ex03_weight_batches.EXERCISE,
-        ex03b_stop_together.EXERCISE,
-        ex03c_find_hang.EXERCISE,
-        ex04_resume_exactly.EXERCISE,
-        ex05_hand_over.EXERCISE,
-        ex06_survive_kill.EXERCISE,
-        ex07_accumulate_without_syncing.EXERCISE,
-    )
+FOLDER = ROOT / "ddp_course" / "exercises"
+EXERCISES: dict[str, Exercise] = {
+    path.parent.name.partition("_")[0]: importlib.import_module(
+        f"ddp_course.exercises.{path.parent.name}.exercise"
+    ).EXERCISE
+    for path in sorted(FOLDER.glob("*/exercise.py"))
 }
 
 

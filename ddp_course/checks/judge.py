@@ -123,7 +123,7 @@ def _run(
                 wait=False,
                 file=str(path),
                 function=exercise.function,
-                exercise=exercise.name,
+                exercise=exercise.stem,
             )
         try:
             gathered = supervisor.gather(run, patience_s=PATIENCE_S, tell=tell)

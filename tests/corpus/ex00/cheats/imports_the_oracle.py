@@ -1,6 +1,6 @@
 # status: error
 # says: No module named
-from ddp_course.exercises.ex00_sum_over_ranks import EXERCISE
+from ddp_course.exercises.ex00_sum_over_ranks.exercise import EXERCISE
 
 
 def sum_over_ranks(number):
