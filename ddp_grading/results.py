@@ -267,7 +267,7 @@ def next_attempt(earlier: list[Record], sha256: str) -> int:
 
 def read_all(out: Path | str) -> Gradebook:
     """Every record that counts; what is refused is named. Raises NoEvidence without results."""
-    return _read(out, "counts", ())
+    return _read(out, "counts ORDER BY student, exercise", ())
 
 
 @contextmanager

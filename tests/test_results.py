@@ -234,7 +234,7 @@ for n in range(10**6):
     writer.send_signal(signal.SIGKILL)
     writer.wait()
     book = results.read_all(tmp_path / "out")
-    assert list(book.records) == [(f"s{n}", "ex02") for n in range(len(book.records))]
+    assert set(book.records) == {(f"s{n}", "ex02") for n in range(len(book.records))}
     assert book.refused == ()
 
 
