@@ -30,19 +30,10 @@ def commands() -> list[str]:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder like a checkout, so that what the guide makes lands there; with an LMS's files."""
+    """A folder like a checkout, so that what the guide makes lands there."""
     folder = tmp_path_factory.mktemp("guide")
-    for name in ("exercises", "solutions", "wrappers"):
+    for name in ("docs", "exercises", "solutions", "wrappers"):
         (folder / name).symlink_to(ROOT / name)
-    points = 3
-    (folder / "gradebook.csv").write_text(
-        "Student,ID,SIS User ID,SIS Login ID,Section,Homework (4711)\n"
-        f"    Points Possible,,,,,{points}.00\nAda,11,s1,ada,A,\nBo,12,s2,bo,A,\n"
-    )
-    (folder / "worksheet.csv").write_text(
-        "Identifier,Full name,ID number,Grade,Maximum Grade,Grade can be changed\n"
-        f"Participant 1,Ada,s1,,{points}.00,Yes\nParticipant 2,Bo,s2,,{points}.00,Yes\n"
-    )
     return folder
 
 
@@ -92,8 +83,9 @@ def _check_results(folder: Path) -> None:
     assert scores["s1"]["score"] == late
     assert scores["s1"]["results"][0]["penalty"] == 0.1
     assert scores["s2"]["score"] == 0
-    assert f"Ada,11,s1,ada,A,{late:.2f}" in (folder / "canvas.csv").read_text()
-    assert f"Participant 2,Bo,s2,0.00,{top}.00,Yes" in (folder / "moodle.csv").read_text()
+    canvas, moodle = (folder / "canvas.csv").read_text(), (folder / "moodle.csv").read_text()
+    assert f'"Lovelace, Ada",901,s1,ada,A,{late:.2f}' in canvas
+    assert f"李博,s2,bo@example.org,Submitted for grading,0.00,{top}.00,Yes" in moodle
     assert {path.name for path in (folder / "gradescope").iterdir()} == {"s1.json", "s2.json"}
     assert (folder / "out" / "report.html").is_file()
 
@@ -105,7 +97,8 @@ def _check_privacy(folder: Path) -> None:
         for path in folder.rglob("*")
         if path.is_file() and ADDRESS.search(path.read_text(errors="replace"))
     }
-    assert holding == {"roster.csv", "out/grades.db", "scores.csv", "scores.json"}
+    given = {"roster.csv", "worksheet.csv"}
+    assert holding == given | {"out/grades.db", "scores.csv", "scores.json", "moodle.csv"}
 
 
 def _check_archive(path: Path) -> None:
@@ -116,12 +109,32 @@ def _check_archive(path: Path) -> None:
 
 
 def test_the_plans_add_up() -> None:
-    known = {path.name[:2]: int(minutes(path)[1]) for path in (ROOT / "notebooks").glob("*.ipynb")}
-    plans = re.findall(r"^\| [\w ]+ \| ([\d, ]+) \| (\d+) \|$", GUIDE, flags=re.MULTILINE)
+    lessons = {path.name[:2]: path for path in (ROOT / "notebooks").glob("*.ipynb")}
+    known = {number: int(minutes(path)[1]) for number, path in lessons.items()}
+    plans = re.findall(r"^\| [\w ]+ \| ([\d, ]+) \| (\d+) \| (\d+) \|$", GUIDE, flags=re.MULTILINE)
     assert len(plans) == 3
-    for lessons, total in plans:
-        assert sum(known[one] for one in lessons.split(", ")) == int(total)
+    for chosen, total, practice in plans:
+        assert sum(known[one] for one in chosen.split(", ")) == int(total)
+        assert sum(map(exercise_minutes, chosen.split(", "))) == int(practice)
     assert plans[-1][0].split(", ") == sorted(known)
+
+
+def exercise_minutes(lesson: str) -> int:
+    """The minutes that the solutions of a lesson's exercises state."""
+    texts = [path.read_text() for path in (ROOT / "solutions").glob(f"ex{lesson}*.py")]
+    return sum(int(re.findall(r"about (\d+) minutes", text)[0]) for text in texts)
+
+
+def test_the_place_to_stop_is_in_the_lesson() -> None:
+    """The heading is the next after the cell that is named, and after the exercise."""
+    lesson = next((ROOT / "notebooks" / "src").glob("02_*.py")).read_text()
+    stop = re.search(r"before the heading \*([^*]+)\*", GUIDE)
+    assert stop
+    before = lesson.partition(f"## {' '.join(stop[1].split())}\n")[0]
+    assert before != lesson
+    last = [cell for cell in before.split("# %%\n") if cell][-1]
+    assert 'digits.value("weights")' in last and "digits_alone" in last
+    assert 'check("ex02")' in before and 'check("ex02b")' not in before
 
 
 def test_links_and_files_exist() -> None:
