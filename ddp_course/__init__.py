@@ -19,6 +19,7 @@ _HOME = {
     "check": "ddp_course.checks",
     "collectives": "ddp_course.show.ledger",
     "compare": "ddp_course.show.compare",
+    "copy_job": "ddp_course.launcher.copying",
     "diagnose": "ddp_course.diagnosis.diagnose",
     "doctor": "ddp_course.machine",
     "explore": "ddp_course.show.explore",

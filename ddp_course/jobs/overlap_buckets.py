@@ -8,6 +8,7 @@ bucket leaves as soon as its gradients are ready: small ones early, one large on
 """
 
 import argparse
+import os  # NEW:
 import time
 
 import torch
@@ -15,7 +16,6 @@ import torch.distributed as dist  # NEW:
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP  # NEW:
 
-from ddp_course.rank.place import my_place
 from ddp_course.rank.report import log, run_rank, span, traced
 
 WARM_UP_STEPS = 2  # DDP sends one bucket in its first step, then rebuilds them in ready order
@@ -30,18 +30,23 @@ parser.add_argument("--seed", type=int, default=0, help="for the weights and the
 
 def main() -> None:
     args = parser.parse_args()
-    place = my_place()
-    dist.init_process_group(place.backend, timeout=place.timeout, device_id=place.device_id)  # NEW:
+    local_rank = int(os.environ["LOCAL_RANK"])  # NEW: my number on this machine; torchrun sets it
+    on_gpu = torch.cuda.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"])  # NEW: one each
+    device = torch.device("cuda", local_rank) if on_gpu else torch.device("cpu")  # NEW:
+    if on_gpu:  # NEW:
+        torch.cuda.set_device(device)  # NEW: else every rank would begin on GPU 0
+    dist.init_process_group("nccl" if on_gpu else "gloo")  # NEW: the backend for this device
 
     torch.manual_seed(args.seed)
     model = nn.Sequential(*[nn.Linear(512, 512) for _ in range(args.layers)])
-    model.to(place.device)
-    model = DDP(model, device_ids=place.device_ids, bucket_cap_mb=args.bucket_mb)  # NEW:
+    model.to(device)
+    device_ids = [local_rank] if on_gpu else None  # NEW:
+    model = DDP(model, device_ids=device_ids, bucket_cap_mb=args.bucket_mb)  # NEW:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
     torch.manual_seed(args.seed + 1 + dist.get_rank())  # NEW: every rank draws data of its own
-    x = torch.randn(args.batch, 512, device=place.device)
-    y = torch.randn(args.batch, 512, device=place.device)
+    x = torch.randn(args.batch, 512, device=device)
+    y = torch.randn(args.batch, 512, device=device)
 
     def train_step(step: int) -> None:
         optimizer.zero_grad()

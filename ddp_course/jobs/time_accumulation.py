@@ -9,6 +9,7 @@ and all-reduces under each backward (`--sync every`) or under the last one only.
 """
 
 import argparse
+import os  # NEW:
 import time
 from contextlib import nullcontext
 
@@ -19,7 +20,6 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel as DDP  # NEW:
 
-from ddp_course.rank.place import my_place
 from ddp_course.rank.report import log, run_rank, span, traced
 
 WARM_UP_STEPS = 2  # DDP sends one bucket in its first step, then rebuilds them in ready order
@@ -40,20 +40,25 @@ def count_and_average(sent: list[int], bucket: dist.GradBucket) -> Future[torch.
 
 def main() -> None:
     args = parser.parse_args()
-    place = my_place()
-    dist.init_process_group(place.backend, timeout=place.timeout, device_id=place.device_id)  # NEW:
+    local_rank = int(os.environ["LOCAL_RANK"])  # NEW: my number on this machine; torchrun sets it
+    on_gpu = torch.cuda.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"])  # NEW: one each
+    device = torch.device("cuda", local_rank) if on_gpu else torch.device("cpu")  # NEW:
+    if on_gpu:  # NEW:
+        torch.cuda.set_device(device)  # NEW: else every rank would begin on GPU 0
+    dist.init_process_group("nccl" if on_gpu else "gloo")  # NEW: the backend for this device
 
     torch.manual_seed(args.seed)
     model = nn.Sequential(*[nn.Linear(512, 512) for _ in range(args.layers)])
-    model.to(place.device)
-    model = DDP(model, device_ids=place.device_ids, bucket_cap_mb=1)  # NEW:
+    model.to(device)
+    device_ids = [local_rank] if on_gpu else None  # NEW:
+    model = DDP(model, device_ids=device_ids, bucket_cap_mb=1)  # NEW:
     sent: list[int] = []  # bytes of each all-reduce
     model.register_comm_hook(sent, count_and_average)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
     torch.manual_seed(args.seed + 1 + dist.get_rank())  # NEW: every rank draws data of its own
-    x = torch.randn(args.micro_batches, args.batch, 512, device=place.device)
-    y = torch.randn(args.micro_batches, args.batch, 512, device=place.device)
+    x = torch.randn(args.micro_batches, args.batch, 512, device=device)
+    y = torch.randn(args.micro_batches, args.batch, 512, device=device)
 
     def train_step(step: int) -> None:
         optimizer.zero_grad()

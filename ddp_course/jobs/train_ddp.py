@@ -7,6 +7,7 @@ still those of one process. Lines marked NEW are those that one process does not
 """
 
 import argparse
+import os  # NEW:
 
 import torch
 import torch.distributed as dist  # NEW:
@@ -14,7 +15,6 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP  # NEW:
 from torch.utils.data import DataLoader, TensorDataset
 
-from ddp_course.rank.place import my_place
 from ddp_course.rank.report import log, run_rank
 
 GLOBAL_BATCH_SIZE = 48  # splits evenly over 1, 2, 3, 4, 6 and 8 ranks
@@ -26,9 +26,13 @@ parser.add_argument("--seed", type=int, default=0, help="for the weights and the
 
 def main() -> None:
     args = parser.parse_args()
-    place = my_place()
     torch.set_num_threads(1)  # the model is tiny: more threads would cost more than they save
-    dist.init_process_group(place.backend, timeout=place.timeout, device_id=place.device_id)  # NEW:
+    local_rank = int(os.environ["LOCAL_RANK"])  # NEW: my number on this machine; torchrun sets it
+    on_gpu = torch.cuda.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"])  # NEW: one each
+    device = torch.device("cuda", local_rank) if on_gpu else torch.device("cpu")  # NEW:
+    if on_gpu:  # NEW:
+        torch.cuda.set_device(device)  # NEW: else every rank would begin on GPU 0
+    dist.init_process_group("nccl" if on_gpu else "gloo")  # NEW: the backend for this device
     rank, world_size = dist.get_rank(), dist.get_world_size()  # NEW: who I am, of how many
 
     torch.manual_seed(args.seed)
@@ -37,15 +41,15 @@ def main() -> None:
     loader = DataLoader(TensorDataset(images, labels), batch_size=GLOBAL_BATCH_SIZE)
 
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10))
-    model.to(place.device)
-    model = DDP(model, device_ids=place.device_ids)  # NEW: averages gradients in backward()
+    model.to(device)
+    model = DDP(model, device_ids=[local_rank] if on_gpu else None)  # NEW: averages gradients
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
 
     step = 0
     for epoch in range(args.epochs):
         for x, y in loader:
             x, y = x[rank::world_size], y[rank::world_size]  # NEW: my share of the batch
-            x, y = x.to(place.device), y.to(place.device)
+            x, y = x.to(device), y.to(device)
             optimizer.zero_grad()
             loss = nn.functional.cross_entropy(model(x), y)
             loss.backward()

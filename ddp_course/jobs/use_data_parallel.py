@@ -14,7 +14,6 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from ddp_course.rank.place import my_place
 from ddp_course.rank.report import log, run_rank
 
 GLOBAL_BATCH_SIZE = 48  # splits evenly over 1, 2, 3, 4, 6 and 8 ranks
@@ -26,8 +25,8 @@ parser.add_argument("--seed", type=int, default=0, help="for the weights and the
 
 def main() -> None:
     args = parser.parse_args()
-    place = my_place()
     torch.set_num_threads(1)  # the model is tiny: more threads would cost more than they save
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
     torch.manual_seed(args.seed)
     images = torch.randn(480, 1, 8, 8)  # as large as the handwritten digits of a later rung
@@ -35,7 +34,7 @@ def main() -> None:
     loader = DataLoader(TensorDataset(images, labels), batch_size=GLOBAL_BATCH_SIZE)
 
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10))
-    model.to(place.device)
+    model.to(device)
     seen: list[str] = []  # NEW: where each replica's forward ran
     model.register_forward_pre_hook(lambda _, inputs: seen.append(str(inputs[0].device)))  # NEW:
     model = nn.DataParallel(model)  # NEW: all GPUs of this machine, one process
@@ -45,7 +44,7 @@ def main() -> None:
     for epoch in range(args.epochs):
         for x, y in loader:
             seen.clear()  # NEW:
-            x, y = x.to(place.device), y.to(place.device)
+            x, y = x.to(device), y.to(device)
             optimizer.zero_grad()
             loss = nn.functional.cross_entropy(model(x), y)
             loss.backward()

@@ -13,6 +13,7 @@ which is `train_one_process` again). `samples` is the size of the share.
 """
 
 import argparse
+import os  # NEW:
 
 import torch
 import torch.distributed as dist  # NEW:
@@ -20,7 +21,6 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP  # NEW:
 from torch.utils.data import DataLoader, TensorDataset
 
-from ddp_course.rank.place import my_place
 from ddp_course.rank.report import log, run_rank
 
 GLOBAL_BATCH_SIZE = 48
@@ -33,9 +33,13 @@ parser.add_argument("--seed", type=int, default=0, help="for the weights and the
 
 def main() -> None:
     args = parser.parse_args()
-    place = my_place()
     torch.set_num_threads(1)  # the model is tiny: more threads would cost more than they save
-    dist.init_process_group(place.backend, timeout=place.timeout, device_id=place.device_id)  # NEW:
+    local_rank = int(os.environ["LOCAL_RANK"])  # NEW: my number on this machine; torchrun sets it
+    on_gpu = torch.cuda.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"])  # NEW: one each
+    device = torch.device("cuda", local_rank) if on_gpu else torch.device("cpu")  # NEW:
+    if on_gpu:  # NEW:
+        torch.cuda.set_device(device)  # NEW: else every rank would begin on GPU 0
+    dist.init_process_group("nccl" if on_gpu else "gloo")  # NEW: the backend for this device
     rank, world_size = dist.get_rank(), dist.get_world_size()  # NEW: who I am, of how many
 
     torch.manual_seed(args.seed)
@@ -44,8 +48,8 @@ def main() -> None:
     loader = DataLoader(TensorDataset(images, labels), batch_size=GLOBAL_BATCH_SIZE)
 
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10))
-    model.to(place.device)
-    model = DDP(model, device_ids=place.device_ids)  # NEW: averages gradients in backward()
+    model.to(device)
+    model = DDP(model, device_ids=[local_rank] if on_gpu else None)  # NEW: averages gradients
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
 
     step = 0
@@ -55,12 +59,12 @@ def main() -> None:
             first = len(x) * rank * (rank + 1) // 2 // parts  # NEW:
             last = len(x) * (rank + 1) * (rank + 2) // 2 // parts  # NEW:
             x, y = x[first:last], y[first:last]  # NEW: my share: the higher my rank, the larger
-            x, y = x.to(place.device), y.to(place.device)
+            x, y = x.to(device), y.to(device)
             optimizer.zero_grad()
             losses = nn.functional.cross_entropy(model(x), y, reduction="none")  # NEW: one a sample
             loss = losses.mean()  # NEW:
             if args.loss == "weighted":  # NEW:
-                samples = torch.tensor(len(x), device=place.device)  # NEW:
+                samples = torch.tensor(len(x), device=device)  # NEW:
                 dist.all_reduce(samples)  # NEW: how many there are on all ranks in this step
                 loss = losses.sum() * world_size / samples  # NEW: DDP will divide by world_size
             loss.backward()

@@ -14,7 +14,7 @@ that of a run that was never killed. None of these says a word.
 """
 
 import argparse
-import os
+import os  # NEW:
 from pathlib import Path
 
 import torch
@@ -24,7 +24,6 @@ from torch.nn.parallel import DistributedDataParallel as DDP  # NEW:
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset  # NEW:
 
 from ddp_course.rank.data import load
-from ddp_course.rank.place import my_place
 from ddp_course.rank.report import log, my_folder, run_rank
 
 GLOBAL_BATCH_SIZE = 48  # splits evenly over 1, 2, 3, 4, 6 and 8 ranks
@@ -53,9 +52,13 @@ def save(states: dict, random: list, step: int) -> None:
 
 def main() -> None:
     args = parser.parse_args()
-    place = my_place()
     torch.set_num_threads(1)  # the model is tiny: more threads would cost more than they save
-    dist.init_process_group(place.backend, timeout=place.timeout, device_id=place.device_id)  # NEW:
+    local_rank = int(os.environ["LOCAL_RANK"])  # NEW: my number on this machine; torchrun sets it
+    on_gpu = torch.cuda.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"])  # NEW: one each
+    device = torch.device("cuda", local_rank) if on_gpu else torch.device("cpu")  # NEW:
+    if on_gpu:  # NEW:
+        torch.cuda.set_device(device)  # NEW: else every rank would begin on GPU 0
+    dist.init_process_group("nccl" if on_gpu else "gloo")  # NEW: the backend for this device
     rank, world_size = dist.get_rank(), dist.get_world_size()  # NEW: who I am, of how many
 
     torch.manual_seed(1)
@@ -66,12 +69,12 @@ def main() -> None:
     epoch_steps = len(sampler) // batch_size  # 29, at any world size
 
     layers = nn.Linear(64, 16), nn.ReLU(), nn.Dropout(args.dropout), nn.Linear(16, 10)
-    model = nn.Sequential(nn.Flatten(), *layers).to(place.device)
-    model = DDP(model, device_ids=place.device_ids)  # NEW: averages gradients in backward()
+    model = nn.Sequential(nn.Flatten(), *layers).to(device)
+    model = DDP(model, device_ids=[local_rank] if on_gpu else None)  # NEW: averages gradients
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.02)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, args.epochs * epoch_steps)
     if args.forget != "buckets":
-        model(images[:1].to(place.device)).sum().backward()
+        model(images[:1].to(device)).sum().backward()
     optimizer.zero_grad()
 
     parts = {"model": model.module, "optimizer": optimizer, "scheduler": scheduler}
@@ -96,7 +99,7 @@ def main() -> None:
         own = torch.Generator().manual_seed(epoch)  # without it a loader draws from dropout's
         loader = DataLoader(dataset, batch_size, sampler=rest, drop_last=True, generator=own)
         for x, y, samples in loader:
-            x, y = x.to(place.device), y.to(place.device)
+            x, y = x.to(device), y.to(device)
             optimizer.zero_grad()
             loss = nn.functional.cross_entropy(model(x), y)
             loss.backward()

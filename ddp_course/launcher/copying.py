@@ -1,0 +1,102 @@
+"""copy_job(): a job of the course as a script of your own, without any import of the course."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from ddp_course import disk
+from ddp_course.errors import BadArgument, CourseError
+from ddp_course.launcher.catalogue import find_job
+
+_PLAIN = disk.PACKAGE / "rank" / "plain.py"
+
+
+def copy_job(job: str | Path, to: str | Path) -> Path:
+    """Write a job to a new file that plain torchrun runs and that imports nothing of ours.
+
+    `log`, `my_place` and the like are replaced by a few lines of plain torch; `run_rank(main)`
+    becomes `main()`. Returns the file's path, to edit, to show_job() and to launch().
+
+    Raises BadArgument for a job that there is not, a file that exists, or a name that would hide a
+    module of Python's; CourseError where the file cannot be written.
+    """
+    script, path = find_job(job), Path(to).expanduser().absolute()
+    problem = ""
+    if path.suffix != ".py":
+        problem = "a script's name ends in .py"
+    elif path.stem in sys.stdlib_module_names or path.stem in ("torch", "torchvision", "numpy"):
+        problem = f"beside it, `import {path.stem}` would find this file in place of the module"
+    elif path.exists():
+        problem = "there is a file of that name, and it stays as it is"
+    if problem:
+        raise BadArgument(
+            f"The job cannot be copied to {path.name}: {problem}.",
+            action=f'choose a new name: copy_job({script.stem!r}, "my_{script.stem}.py")',
+        )
+    try:
+        disk.write(path, alone(script.read_text(encoding="utf-8"), path.name))
+    except OSError as error:
+        raise CourseError(
+            f"{path} cannot be written: {error.strerror}.",
+            action="name a folder that is there and yours to write",
+        ) from error
+    return path
+
+
+def alone(source: str, name: str) -> str:
+    """The text of a script without our imports; `name` is the file that its docstring runs."""
+    tree = ast.parse(source)
+    ours = [
+        node
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("ddp_course")
+    ]
+    wanted = [alias.name for node in ours for alias in node.names if alias.name != "run_rank"]
+    imports, functions = _plain(wanted, known=_bound(tree.body))
+    lines = source.splitlines()
+    for node in reversed(ours):
+        del lines[node.lineno - 1 : node.end_lineno]
+    if ours:
+        here = ours[0].lineno - 1
+        lines[here:here] = functions
+        lines[here - 1 : here - 1] = [one for one in imports if not _is_standard(one)]
+        first = next(n for n in tree.body if isinstance(n, ast.Import | ast.ImportFrom)).lineno
+        lines[first:first] = [one for one in imports if _is_standard(one)]
+    text = "\n".join([*lines, ""])
+    text = text.replace("run_rank(main)", "main()")
+    text = re.sub(r"\\\n\s+(?=\S*ddp_course/jobs/)", "", text)
+    text = re.sub(r"\S*ddp_course/jobs/\S+\.py", name, text)
+    return re.sub(r"\n{4,}", "\n\n\n", text)
+
+
+def _plain(names: list[str], known: set[str]) -> tuple[list[str], list[str]]:
+    """The imports that these functions need beyond what is known, and the functions."""
+    source = _PLAIN.read_text(encoding="utf-8")
+    tree = ast.parse(source)
+    found = [n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name in names]
+    used = {n.id for f in found for n in ast.walk(f) if isinstance(n, ast.Name)} - known
+    imports = [
+        ast.unparse(node)
+        for node in tree.body
+        if isinstance(node, ast.Import | ast.ImportFrom) and _bound([node]) & used
+    ]
+    lines = source.splitlines()
+    functions: list[str] = []
+    for one in found:
+        first = min([one.lineno, *(mark.lineno for mark in one.decorator_list)])
+        functions += ["", "", *lines[first - 1 : one.end_lineno]]
+    return imports, functions
+
+
+def _bound(nodes: Iterable[ast.stmt]) -> set[str]:
+    """The names that imports among these statements bind."""
+    imports = [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
+    return {(a.asname or a.name).split(".")[0] for node in imports for a in node.names}
+
+
+def _is_standard(statement: str) -> bool:
+    return re.split(r"[ .]", statement)[1] in sys.stdlib_module_names
