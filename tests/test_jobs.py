@@ -528,7 +528,7 @@ def test_torchrun_and_the_job_accept_the_docstrings_command(job: str) -> None:
     words = shlex.split(command(job))
     given = parse_args(words[words.index("torch.distributed.run") + 1 :])
     assert given.standalone and 1 <= int(given.nproc_per_node) <= 4
-    assert (ROOT / given.training_script).samefile(catalogue.JOBS / f"{job}.py")
+    assert (ROOT / given.training_script).samefile(catalogue.course_jobs()[job])
     settings = runpy.run_path(given.training_script)
     if "parser" in settings:
         settings["parser"].parse_args(given.training_script_args)

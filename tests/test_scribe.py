@@ -474,7 +474,7 @@ def test_a_ledger_that_cannot_be_written_disturbs_nothing(
         (json.__file__, False),
         ("/home/me/libmine.so", False),
         (scribe.__file__, False),
-        (str(Path(scribe.__file__).parent.parent / "jobs" / "train_ddp.py"), True),
+        (str(Path(scribe.__file__).parent.parent / "jobs" / "02_basic_ddp" / "train_ddp.py"), True),
     ],
 )
 def test_whose_code_a_file_is(file: str, own: bool) -> None:

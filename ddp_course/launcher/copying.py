@@ -21,16 +21,17 @@ def copy_job(job: str | Path, to: str | Path) -> Path:
     `log`, `my_place` and the like are replaced by a few lines of plain torch; `run_rank(main)`
     becomes `main()`. Returns the file's path, to edit, to show_job() and to launch().
 
-    Raises BadArgument for a job that there is not, a file that exists, or a name that would hide a
+    Raises BadArgument for a job that there is not, another file of that name, or a name that would hide a
     module of Python's; CourseError where the file cannot be written.
     """
     script, path = find_job(job), Path(to).expanduser().absolute()
+    text = alone(script.read_text(encoding="utf-8"), path.name)
     problem = ""
     if path.suffix != ".py":
         problem = "a script's name ends in .py"
     elif path.stem in sys.stdlib_module_names or path.stem in ("torch", "torchvision", "numpy"):
         problem = f"beside it, `import {path.stem}` would find this file in place of the module"
-    elif path.exists():
+    elif path.exists() and not (path.is_file() and path.read_bytes() == text.encode()):
         problem = "there is a file of that name, and it stays as it is"
     if problem:
         raise BadArgument(
@@ -38,7 +39,7 @@ def copy_job(job: str | Path, to: str | Path) -> Path:
             action=f'choose a new name: copy_job({script.stem!r}, "my_{script.stem}.py")',
         )
     try:
-        disk.write(path, alone(script.read_text(encoding="utf-8"), path.name))
+        disk.write(path, text)
     except OSError as error:
         raise CourseError(
             f"{path} cannot be written: {error.strerror}.",

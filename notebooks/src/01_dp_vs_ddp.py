@@ -308,7 +308,7 @@ check("ex01")
 #
 # > **On your cluster.** With two or more GPUs in this machine, `use_data_parallel` above runs the real
 # > thing: `replicas` says on how many. For DDP take one process for each GPU: `python -m
-# > torch.distributed.run --standalone --nproc-per-node=GPUS ddp_course/jobs/process_parallel.py
+# > torch.distributed.run --standalone --nproc-per-node=GPUS ddp_course/jobs/01_dp_vs_ddp/process_parallel.py
 # > --model wide`; over two machines replace `--standalone` by `--nnodes=2
 # > --rdzv-backend=c10d --rdzv-endpoint=HOST:29500 --rdzv-id=JOB`, on both. `my_place()` chooses NCCL,
 # > and no line changes. DP has no such command: it ends at the machine's edge. (Neither could be tried

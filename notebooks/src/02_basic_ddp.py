@@ -468,6 +468,10 @@ print(*backends.values("name"), *backends.values("answer"), backends.value("why"
 #   another number than the mean (lesson 03).
 # - **Saving `model.state_dict()` of the wrapped model** Its names begin with `module.` (lesson 04).
 #
+# **Take it home.** `copy_job("train_digits", "my_digits.py")` writes the script of this lesson into the
+# folder that you are in, without any import of the course: some 90 lines that plain torchrun runs.
+# Put your own data and model in, and start it from here with `launch("my_digits.py", ranks=2)`.
+#
 # > **On your cluster.** `train_digits.py` is ready: nothing in it knows how many machines there are.
 # > Copy the command of any run above (`print(digits.command)`), say `--nproc-per-node` = GPUs per
 # > machine, and replace `--standalone` by the rendezvous of lesson 00's box. Prepare downloads before

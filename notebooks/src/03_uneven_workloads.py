@@ -471,7 +471,7 @@ compare(
 # > `dist.init_process_group(place.backend, timeout=timedelta(minutes=10), device_id=place.device_id)`.
 # > The jobs run as they are; on two machines with four GPUs each, on *both*:
 # > `torchrun --nnodes=2 --nproc-per-node=4 --rdzv-backend=c10d --rdzv-endpoint=HOST:29500 --rdzv-id=JOB
-# > ddp_course/jobs/stop_together.py --decide mean`.
+# > ddp_course/jobs/03_uneven_workloads/stop_together.py --decide mean`.
 # > With NCCL a tensor for a collective must lie on the GPU (`device=place.device`, as here); a
 # > time-out is noticed by a watchdog thread, which ends the process with a text like *"Watchdog
 # > caught collective operation timeout: WorkNCCL(SeqNum=…, OpType=ALLREDUCE, …)"* instead of raising

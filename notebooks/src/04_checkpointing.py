@@ -501,7 +501,7 @@ check("ex04")
 # > **On your cluster.** The script stays as it is; `my_place()` chooses NCCL. On both of two machines
 # > with four GPUs, from a folder that both see (a file on one machine's own disk is no checkpoint for
 # > the other): `python -m torch.distributed.run --nnodes=2 --nproc-per-node=4 --rdzv-backend=c10d
-# > --rdzv-endpoint=HOST:29500 --rdzv-id=JOB ddp_course/jobs/resume_training.py`, and after a failure
+# > --rdzv-endpoint=HOST:29500 --rdzv-id=JOB ddp_course/jobs/04_checkpointing/resume_training.py`, and after a failure
 # > the same with `--resume runs/resume_training`. For equal bits on GPUs, add
 # > `torch.use_deterministic_algorithms(True)` and set `CUBLAS_WORKSPACE_CONFIG=:4096:8`. `async_save`
 # > needs a group with a CPU backend beside NCCL: `dist.new_group(backend="gloo")`, as in

@@ -315,7 +315,7 @@ check("ex07")
 #
 # > **On your cluster.** The same scripts: `python -m torch.distributed.run --nnodes=2
 # > --nproc-per-node=4 --rdzv-backend=c10d --rdzv-endpoint=HOST:29500 --rdzv-id=JOB
-# > ddp_course/jobs/time_accumulation.py --sync every`, on both machines, then with `--sync last`.
+# > ddp_course/jobs/07_no_sync/time_accumulation.py --sync every`, on both machines, then with `--sync last`.
 # > `my_place()` chooses NCCL; nothing else changes. The slower the link between the machines, the
 # > larger the difference of `step_ms`. (NCCL could not be tried where this lesson was written.)
 #
