@@ -21,8 +21,8 @@ def copy_job(job: str | Path, to: str | Path) -> Path:
     `log`, `my_place` and the like are replaced by a few lines of plain torch; `run_rank(main)`
     becomes `main()`. Returns the file's path, to edit, to show_job() and to launch().
 
-    Raises BadArgument for a job that there is not, another file of that name, or a name that would hide a
-    module of Python's; CourseError where the file cannot be written.
+    Raises BadArgument for a job that there is not, another file of that name, or a name that would
+    hide a module of Python's; CourseError where the file cannot be written.
     """
     script, path = find_job(job), Path(to).expanduser().absolute()
     text = alone(script.read_text(encoding="utf-8"), path.name)
