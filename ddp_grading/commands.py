@@ -6,14 +6,12 @@ import argparse
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ddp_course.checks.exercises import find
 from ddp_course.errors import BadArgument, CannotRun
-from ddp_grading import policy
-
-if TYPE_CHECKING:
-    from ddp_grading.report import Book
-    from ddp_grading.templates import Filled
+from ddp_grading import exports, policy, report, results, roster, templates
+from ddp_grading.report import Book, plain
 
 NO_SANDBOX, AGAIN = 4, 3  # exit codes; 3: something must be graded again
 EACH = ("gradescope", "github")  # formats with one file for each student
@@ -28,10 +26,10 @@ def add(commands: Any) -> None:
     doctor.set_defaults(command=_doctor)
     _add_grade(commands, "grade", "grade a folder of submissions; the same command again resumes")
     _add_grade(commands, "regrade", "grade again what has already been graded")
-    report = commands.add_parser("report", help="how a graded class did, as text and as a page")
-    _add_class(report)
-    report.add_argument("--html", type=Path, metavar="FILE", help="the page (OUT/report.html)")
-    report.set_defaults(command=_report)
+    shown = commands.add_parser("report", help="how a graded class did, as text and as a page")
+    _add_class(shown)
+    shown.add_argument("--html", type=Path, metavar="FILE", help="the page (OUT/report.html)")
+    shown.set_defaults(command=_report)
     _add_export(commands)
 
 
@@ -95,8 +93,7 @@ def _doctor(given: argparse.Namespace) -> int:
 
 
 def _grade(given: argparse.Namespace) -> int:
-    from ddp_course.checks.exercises import find
-    from ddp_grading import batch, report, roster
+    from ddp_grading import batch
     from ddp_grading.sandbox import NoSandbox
 
     rules = policy.from_flags(given)
@@ -125,18 +122,16 @@ def _grade(given: argparse.Namespace) -> int:
         return AGAIN
     print(report.summary(given.out, students))
     for path, why in outcome.strangers:
-        print(f"not graded: {report.plain(path.name)}: {why}")
+        print(f"not graded: {plain(path.name)}: {why}")
     for student, notes in sorted(outcome.notes.items()):
         for note in notes:
-            print(f"{report.plain(student)}: {report.plain(note)}")
+            print(f"{plain(student)}: {plain(note)}")
     took = batch.span(time.monotonic() - began)
     print(f"{outcome.graded} graded in {took}, {outcome.skipped} were graded before: {given.out}")
     return outcome.exit_code
 
 
 def _report(given: argparse.Namespace) -> int:
-    from ddp_grading import report
-
     book = _book(given)
     print(report.text(book))
     page = given.html or given.out / "report.html"
@@ -146,8 +141,6 @@ def _report(given: argparse.Namespace) -> int:
 
 
 def _export(given: argparse.Namespace) -> int:
-    from ddp_grading import exports
-
     book = _book(given)
     _check(given)
     notes = [f"not counted: {one}" for one in book.refused]
@@ -179,21 +172,19 @@ def _check(given: argparse.Namespace) -> None:
         raise BadArgument("--to would overwrite the template.", action="name a different file")
 
 
-def _filled(given: argparse.Namespace, book: Book) -> Filled:
-    from ddp_grading import templates
-
-    pairs = [word.partition("=") for word in given.assign]
-    if bad := [name + equals + to for name, equals, to in pairs if not (name and to)]:
-        raise BadArgument(f"--assign {bad[0]!r}", action="write --assign ex02=12345")
-    fill = templates.fill_canvas if given.format == "canvas" else templates.fill_moodle
-    assign = {name: to for name, _, to in pairs}
-    return fill(book, given.template, assign, scale=given.scale, id_column=given.id_column)
+def _filled(given: argparse.Namespace, book: Book) -> templates.Filled:
+    assign = {}
+    for word in given.assign:
+        name, _, assign[name] = word.partition("=")
+        if not (name and assign[name]):
+            raise BadArgument(f"--assign {word!r}", action="write --assign ex02=12345")
+    return templates.fill(
+        book, given.template, given.format, assign, scale=given.scale, id_column=given.id_column
+    )
 
 
 def _each(given: argparse.Namespace, book: Book, notes: list[str]) -> int:
     """One file for each student; with --student, or in a class of one, just that."""
-    from ddp_grading import exports, results
-
     make = exports.as_gradescope if given.format == "gradescope" else exports.as_github
     rows = [row for row in book.rows if given.student in (None, row.student.id)]
     if given.student and not rows:
@@ -214,8 +205,6 @@ def _each(given: argparse.Namespace, book: Book, notes: list[str]) -> int:
 
 
 def _book(given: argparse.Namespace) -> Book:
-    from ddp_grading import report, roster
-
     roster.find_zone(given.zone)
     students = roster.read(given.roster, given.zone) if given.roster else None
     return report.gather(given.out, students)
@@ -238,8 +227,6 @@ def _write(path: Path, data: str | bytes) -> None:
 
 
 def _tell(notes: list[str]) -> None:
-    from ddp_grading.report import plain
-
     for note in notes:
         _say(plain(note))
 

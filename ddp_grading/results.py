@@ -121,6 +121,7 @@ class Record:
         return float(exact.quantize(Decimal("0.01"), ROUND_HALF_UP))
 
 
+_ONE = "student = ? AND exercise = ?"
 _COLUMNS = [one.name for one in fields(Record)]
 
 
@@ -245,16 +246,17 @@ def judge_lateness(
 
 def read(out: Path | str, student: str, exercise: str) -> Record | None:
     """The record that counts, None if there is none. Raises NoEvidence for one that is refused."""
-    book = _read(out, "student = ? AND exercise = ? AND counts", (tidy_id(student), exercise))
-    if book.refused:
-        raise NoEvidence(str(book.refused[0]), action="grade that submission again")
-    return next(iter(book.records.values()), None)
+    with database(out) as db:
+        found, refused = _select(db, f"{_ONE} AND counts", tidy_id(student), exercise)
+    if refused:
+        raise NoEvidence(str(refused[0]), action="grade that submission again")
+    return found[0] if found else None
 
 
 def attempts(out: Path | str, student: str, exercise: str) -> list[Record]:
     """Every readable attempt, the oldest first. One without evidence has the next one's number."""
     with database(out, make=True) as db:
-        return _attempts(db, tidy_id(student), exercise)
+        return _select(db, _ONE, tidy_id(student), exercise)[0]
 
 
 def next_attempt(earlier: list[Record], sha256: str) -> int:
@@ -267,7 +269,9 @@ def next_attempt(earlier: list[Record], sha256: str) -> int:
 
 def read_all(out: Path | str) -> Gradebook:
     """Every record that counts; what is refused is named. Raises NoEvidence without results."""
-    return _read(out, "counts ORDER BY student, exercise", ())
+    with database(out) as db:
+        found, refused = _select(db, "counts")
+    return Gradebook({(one.student, one.exercise): one for one in found}, tuple(refused))
 
 
 @contextmanager
@@ -360,53 +364,34 @@ def _cleaned(one: Result) -> Result:
     )
 
 
-def _read(out: Path | str, where: str, values: tuple[str, ...]) -> Gradebook:
-    records: dict[tuple[str, str], Record] = {}
-    refused = []
-    with database(out) as db:
-        for row in db.execute(f"SELECT {', '.join(_COLUMNS)} FROM attempt WHERE {where}", values):
-            try:
-                records[row[0], row[1]] = _record_of(row)
-            except (ValueError, TypeError) as error:
-                what = error.what if isinstance(error, BadArgument) else "it was edited"
-                refused.append(Refused(row[0], row[1], what))
-    return Gradebook(records, tuple(refused))
-
-
-def _attempts(db: sqlite3.Connection, student: str, exercise: str) -> list[Record]:
-    found = []
-    for row in db.execute(
-        f"SELECT {', '.join(_COLUMNS)} FROM attempt WHERE student = ? AND exercise = ? "
-        "ORDER BY attempt",
-        (student, exercise),
-    ):
+def _select(db: sqlite3.Connection, where: str, *values: str) -> tuple[list[Record], list[Refused]]:
+    """The attempts that can be read, and those that cannot; in a stated order."""
+    query = f"SELECT {', '.join(_COLUMNS)} FROM attempt WHERE {where} ORDER BY 1, 2, 3"
+    records, refused = [], []
+    for row in db.execute(query, values):
         try:
-            found.append(_record_of(row))
-        except (ValueError, TypeError):
-            continue  # read_all says why, if it counts
-    return found
+            records.append(_record_of(row))
+        except (ValueError, TypeError) as error:
+            what = error.what if isinstance(error, BadArgument) else "it was edited"
+            refused.append(Refused(row[0], row[1], what))
+    return records, refused
 
 
 def _current(db: sqlite3.Connection, student: str, exercise: str, sha256: str) -> list[Record]:
     """The attempts, after forgetting those that failed by our fault on another file than this."""
-    kept = []
-    for one in _attempts(db, student, exercise):
-        if one.status == "infra" and one.sha256 != sha256:
-            db.execute(
-                "DELETE FROM attempt WHERE student = ? AND exercise = ? AND attempt = ?",
-                (student, exercise, one.attempt),
-            )
-        else:
-            kept.append(one)
-    return kept
+    found, _ = _select(db, _ONE, student, exercise)
+    stale = [one for one in found if one.status == "infra" and one.sha256 != sha256]
+    for one in stale:
+        db.execute(
+            f"DELETE FROM attempt WHERE {_ONE} AND attempt = ?", (student, exercise, one.attempt)
+        )
+    return [one for one in found if one not in stale]
 
 
 def _store(db: sqlite3.Connection, tried: Sequence[Record], counts: str) -> Record:
     counted = choose(tried, counts)
-    db.execute(
-        "UPDATE attempt SET counts = 0 WHERE student = ? AND exercise = ?",
-        (counted.student, counted.exercise),
-    )
+    who = counted.student, counted.exercise
+    db.execute(f"UPDATE attempt SET counts = 0 WHERE {_ONE}", who)
     places = ", ".join("?" * (len(_COLUMNS) + 1))
     for one in tried:
         values = {**vars(one), "checks": json.dumps(checks_as_dicts(one))}

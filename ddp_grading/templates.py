@@ -18,8 +18,10 @@ from ddp_grading.report import STATES, UNSCORED, Book, Row
 from ddp_grading.sheets import Sheet
 
 TOTAL = "total"
-CANVAS_IDS = ("SIS User ID", "SIS Login ID", "Integration ID")  # the best first
-MOODLE_IDS = ("ID number", "Email address", "Username", "Identifier")
+IDS = {  # the headings of ids, the best first
+    "canvas": ("SIS User ID", "SIS Login ID", "Integration ID"),
+    "moodle": ("ID number", "Email address", "Username", "Identifier"),
+}
 KEPT = ("N/A", "EX")  # Canvas: not assigned, excused
 
 
@@ -32,55 +34,39 @@ class Filled:
     left_out: tuple[str, ...] = ()
 
 
-def fill_canvas(
+def fill(
     book: Book,
     path: Path | str,
+    platform: str,
     assign: Mapping[str, str] | None = None,
     *,
     scale: bool = False,
     id_column: str = "",
 ) -> Filled:
-    """A gradebook exported from Canvas, filled.
+    """A gradebook exported from Canvas, or a grading worksheet of a Moodle assignment, filled.
 
-    assign    exercise or "total" → the assignment's id, the number that ends its heading in
-              brackets. Without it, headings that contain an exercise's name as a word are taken.
+    assign    exercise or "total" → where its scores go: for Canvas the assignment's id, the number
+              that ends its heading in brackets; for Moodle a heading. Without it: on Canvas the
+              headings that contain an exercise's name as a word, on Moodle the total in "Grade"
     scale     stretch scores to the points that the file names where they are not the course's
 
     Raises BadArgument when no column or no person can be matched, or the points differ.
     """
     sheet = sheets.read(Path(path))
-    chosen = {name: _assignment(sheet, wanted) for name, wanted in (assign or {}).items()}
-    columns = chosen or _named(sheet, book)
-    worth = next((row for row in sheet.rows if row[0].strip() == "Points Possible"), [])
-    ids = [id_column] if id_column else [name for name in CANVAS_IDS if name in sheet.heading]
+    if platform == "canvas":
+        chosen = {name: _assignment(sheet, wanted) for name, wanted in (assign or {}).items()}
+        columns = chosen or _named(sheet, book)
+        worth = next((row for row in sheet.rows if row[0].strip() == "Points Possible"), [])
+    else:
+        wanted = assign or {TOTAL: "Grade"}
+        columns = {name: sheet.column(heading) for name, heading in wanted.items()}
+        most = next((i for i, name in enumerate(sheet.heading) if name == "Maximum Grade"), -1)
 
-    def limit(column: int, _: list[str]) -> str:
-        return worth[column] if column < len(worth) else ""
+    def limit(column: int, row: list[str]) -> str:
+        cells, at = (worth, column) if platform == "canvas" else (row, most)
+        return cells[at] if 0 <= at < len(cells) else ""
 
-    return _fill(sheet, book, columns, limit, ids, scale=scale)
-
-
-def fill_moodle(
-    book: Book,
-    path: Path | str,
-    assign: Mapping[str, str] | None = None,
-    *,
-    scale: bool = False,
-    id_column: str = "",
-) -> Filled:
-    """A grading worksheet downloaded from a Moodle assignment, filled. See fill_canvas.
-
-    assign    exercise or "total" → a heading; without it, the total goes to "Grade"
-    """
-    sheet = sheets.read(Path(path))
-    wanted = assign or {TOTAL: "Grade"}
-    columns = {name: sheet.column(heading) for name, heading in wanted.items()}
-    most = next((i for i, name in enumerate(sheet.heading) if name.lower() == "maximum grade"), -1)
-    ids = [id_column] if id_column else [name for name in MOODLE_IDS if name in sheet.heading]
-
-    def limit(_: int, row: list[str]) -> str:
-        return row[most] if 0 <= most < len(row) else ""
-
+    ids = [id_column] if id_column else [name for name in IDS[platform] if name in sheet.heading]
     return _fill(sheet, book, columns, limit, ids, scale=scale)
 
 

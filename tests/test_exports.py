@@ -349,7 +349,7 @@ def canvas(tmp_path: Path, book: Book) -> Path:
 
 
 def test_canvas_is_filled_and_nothing_else_changes(book: Book, canvas: Path) -> None:
-    filled = templates.fill_canvas(book, canvas)
+    filled = templates.fill(book, canvas, "canvas")
     before, after = canvas.read_bytes(), filled.data
     assert after.startswith(codecs.BOM_UTF8)
     old, new = before.split(b"\r\n"), after.split(b"\r\n")
@@ -383,7 +383,7 @@ def test_a_gradebook_of_canvas_serves_as_roster_and_as_template(tmp_path: Path) 
     students = roster.read(path)
     for one in students:
         results.write(tmp_path, record(one.id, statuses=["pass" if one.id == "11" else "fail"]))
-    filled = templates.fill_canvas(gather(tmp_path, students), path)
+    filled = templates.fill(gather(tmp_path, students), path, "canvas")
     lines = filled.data.decode().splitlines()
     assert lines[2] == '"Lovelace, Ada",11,u1,ada,S1,4.00'
     assert lines[3] == '"Bo, B",12,11,bo,S1,0.00', "11 is one's number and another's SIS id"
@@ -391,7 +391,7 @@ def test_a_gradebook_of_canvas_serves_as_roster_and_as_template(tmp_path: Path) 
 
 
 def test_canvas_by_the_assignments_number(book: Book, canvas: Path) -> None:
-    filled = templates.fill_canvas(book, canvas, {"total": "4711"}, scale=True)
+    filled = templates.fill(book, canvas, "canvas", {"total": "4711"}, scale=True)
     assert lines(filled.data, "Lovelace")[5:7] == ["4.00", "2.00"]
     wanted = round(4 * 3.2 / book.max_score, 2)
     assert float(lines(filled.data, "=Carl")[5]) == pytest.approx(wanted, abs=0.006)
@@ -411,10 +411,10 @@ def test_canvas_says_what_does_not_fit(
     book: Book, canvas: Path, assign: dict[str, str], said: str
 ) -> None:
     if not said:
-        templates.fill_canvas(book, canvas, assign)
+        templates.fill(book, canvas, "canvas", assign)
         return
     with pytest.raises(BadArgument, match=re.escape(said)):
-        templates.fill_canvas(book, canvas, assign)
+        templates.fill(book, canvas, "canvas", assign)
 
 
 def test_a_template_that_cannot_be_filled_is_refused(tmp_path: Path, book: Book) -> None:
@@ -430,16 +430,16 @@ def test_a_template_that_cannot_be_filled_is_refused(tmp_path: Path, book: Book)
     ):
         path.write_text(text)
         with pytest.raises(BadArgument, match=said):
-            templates.fill_canvas(book, path)
+            templates.fill(book, path, "canvas")
     path.write_bytes("Student,SIS User ID,ex02 (1)\nMüller,s1,\n".encode("latin-1"))
     with pytest.raises(BadArgument, match="not UTF-8"):
-        templates.fill_canvas(book, path)
+        templates.fill(book, path, "canvas")
 
 
 def test_one_person_on_two_lines_is_filled_on_neither(tmp_path: Path, book: Book) -> None:
     path = tmp_path / "t.csv"
     path.write_text("Student,SIS User ID,SIS Login ID,ex02 (1)\nA,s1,,\nB,,S1,\nC,s2,,\n")
-    filled = templates.fill_canvas(book, path)
+    filled = templates.fill(book, path, "canvas")
     assert filled.data.decode().splitlines()[1:3] == ["A,s1,,", "B,,S1,"]
     assert any("on several lines" in line for line in filled.left_out)
     assert filled.filled == 1
@@ -463,7 +463,7 @@ def test_ids_that_differ_only_in_case_are_told_apart(tmp_path: Path) -> None:
     )
     path = tmp_path / "t.csv"
     path.write_text("Student,SIS User ID,ex02 (1)\nA,ann,\nB,Ann,\nC,ANN,\n")
-    filled = templates.fill_canvas(Book(rows, {"ex02": 4}, {"ex02": "t"}), path)
+    filled = templates.fill(Book(rows, {"ex02": 4}, {"ex02": "t"}), path, "canvas")
     assert filled.data.decode().splitlines()[1:] == ["A,ann,4.00", "B,Ann,0.00", "C,ANN,"]
     assert filled.left_out == ("C: in the file, not in the roster",)
 
@@ -471,7 +471,7 @@ def test_ids_that_differ_only_in_case_are_told_apart(tmp_path: Path) -> None:
 def test_moodle_is_filled_with_its_own_decimal_mark(tmp_path: Path, book: Book) -> None:
     path = tmp_path / "moodle.csv"
     path.write_text(MOODLE.format(most=f'"{book.max_score},00"'), newline="")
-    filled = templates.fill_moodle(book, path)
+    filled = templates.fill(book, path, "moodle")
     old, new = (
         list(csv.reader(io.StringIO(text, newline="")))
         for text in (path.read_text(), filled.data.decode())
@@ -494,7 +494,7 @@ def test_moodle_in_utf16_with_semicolons(tmp_path: Path, book: Book) -> None:
     path = tmp_path / "moodle.csv"
     text = f"Identifier;ID number;Grade;Maximum Grade\r\nParticipant 1;s1;;{book.max_score}\r\n"
     path.write_bytes(codecs.BOM_UTF16_LE + text.encode("utf-16-le"))
-    filled = templates.fill_moodle(book, path)
+    filled = templates.fill(book, path, "moodle")
     wanted = text.replace(";;", f";{book.max_score}.00;")
     assert filled.data == codecs.BOM_UTF16_LE + wanted.encode("utf-16-le")
 
@@ -508,7 +508,7 @@ def test_any_template_is_filled_or_refused_and_no_other_cell_changes(
     path.write_text("Student,SIS User ID,ex02 (1)\nA,s1,\n" + tail, newline="")
     row = Row(Student("s1"), {"ex02": record("s1")}, {"ex02": "pass"})
     try:
-        filled = templates.fill_canvas(Book((row,), {"ex02": 4}, {"ex02": "t"}), path)
+        filled = templates.fill(Book((row,), {"ex02": 4}, {"ex02": "t"}), path, "canvas")
     except BadArgument:
         return
     before, after = (
