@@ -19,7 +19,7 @@ RUNGS = [
     ("train_ddp", "accumulate_gradients", 21, 3),
     ("train_one_process", "use_data_parallel", 5, 0),
     ("overlap_buckets", "time_accumulation", 26, 13),
-    ("train_digits", "resume_training", 57, 22),
+    ("train_digits", "resume_training", 60, 22),
     ("resume_training", "wrong_resume", 14, 7),
     ("train_ddp", "survive_kill", 26, 4),
     ("survive_kill", "follow_nodes", 39, 39),

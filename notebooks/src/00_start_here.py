@@ -280,8 +280,9 @@ check("ex00")
 # %% [markdown]
 # ## What would have gone wrong?
 #
-# - **`if rank == 0: dist.all_reduce(x)`** Rank 0 waits for the others, who never come, until the
-#   time-out. A collective is for *all* ranks of the group.
+# - **`if rank == 0: dist.all_reduce(x)`** If the others never call it, rank 0 waits until the time-out.
+#   If they call another all_reduce of the same size later, the two pair up, and the sums are wrong
+#   without any error (lesson 10). A collective is for *all* ranks of the group.
 # - **`cuda:{RANK}`** Right on one machine, an invalid device on the second. You saw the count.
 # - **Reading the loudest error** The rank that was killed said nothing at all; whatever you could
 #   read came from the ranks that did nothing wrong.
@@ -296,6 +297,6 @@ check("ex00")
 # **Sources.** PyTorch documentation, *torchrun (Elastic Launch)*,
 # docs.pytorch.org/docs/stable/elastic/run.html (environment variables; page of October 2026) ·
 # PyTorch documentation, *Distributed communication package*,
-# docs.pytorch.org/docs/stable/distributed.html · behaviour as run with torch 2.14.1, November 2026.
+# docs.pytorch.org/docs/stable/distributed.html · behaviour as measured in this run.
 #
 # **Next:** [01 DP or DDP](01_dp_vs_ddp.ipynb)

@@ -84,7 +84,7 @@ show_job("thread_parallel")
 #
 # ## Does DataParallel compute the gradients on one device?
 #
-# So one can read: the first GPU computes the gradients, the others only the forward. Each replica
+# You may have read that the first GPU computes the gradients, and the others only the forward. Each replica
 # reports the length of its own gradient, *before* the reduction.
 
 # %%
@@ -102,15 +102,17 @@ guess.reveal(
 deep_threads.value("gap")
 
 # %% [markdown]
-# Read it: all replicas compute gradients, each of its share (the lengths differ, for their samples
-# do). On one device they are *added up*, and the sum is the gradient that one process computes from
+# Read it: all replicas compute gradients, each for its share (the norms differ because their
+# samples differ). On one device they are *added up*, and the sum is the gradient that one process computes from
 # the whole batch: the second number is the largest difference. So the first device has more to keep
 # and more to do, but not all of it.
 #
 # ## What does the interpreter lock cost?
 #
 # In CPython, one thread at a time runs Python code: the one that holds the *global interpreter lock*
-# (GIL). PyTorch lets go of it inside large operations. `compute` is forward and backward of both
+# (GIL). PyTorch releases it in every operation, but only a long operation gives another thread time to
+# use it. (The backward's operations are started by C++ threads that do not hold it. Python builds
+# without a GIL exist since 3.13; this one has it.) `compute` is forward and backward of both
 # replicas at once; `alone` is one replica's half of the work while the other thread rests. Side by
 # side, both would take the same time: a ratio of 1. One after the other, 2.
 
@@ -143,8 +145,8 @@ compare(
 )
 
 # %% [markdown]
-# Read it: the closer to 1, the more ran side by side; near 2 or above, the threads took turns. At
-# what? There are two reasons, and `waits` tells them apart: it counts how often, in all 12 steps, a
+# Read it: the closer to 1, the more ran side by side; near 2 or above, the threads took turns.
+# Two things can cause that, and `waits` tells them apart: it counts how often, in all 12 steps, a
 # thread stopped *for another thread*. Hundreds: at the lock. Few, and still a high ratio: at the
 # cores, for this machine had no second one free (run the cells again when it has). Python's own work
 # (deep) cannot be shared out among threads however many cores there are; time inside large operations
@@ -241,16 +243,16 @@ compare(
 )
 
 # %% [markdown]
-# Read it: with threads, replica 0 sends all weights to each other replica and receives all gradients
-# from it, so its traffic grows with their number: $2(n-1)$ times the weights, in every step, through
-# one device. With processes no weights travel, and each rank hands over its gradients once, however
-# many ranks there are. (A ring all-reduce then sends and receives $2(n-1)/n$ times that, per rank:
-# less than twice.) That is one reason why DP stops to
-# scale where DDP goes on.
+# With threads, in this job, replica 0 sends all weights to each other replica and receives all
+# gradients from it, so its traffic grows with their number: $2(n-1)$ times the weights, in every step,
+# through one device. (Real DP on GPUs copies and reduces with NCCL where it can.) With processes no weights travel, and each rank hands over its gradients once, however
+# many ranks there are. (A ring all-reduce, which is Gloo's default, sends and receives
+# $2(n-1)/n$ times that, per rank: less than twice.) That is one reason why DP stops scaling where DDP
+# continues.
 #
 # ## Is DDP fault tolerant?
 #
-# Also to be read: with processes, the others carry on when one fails.
+# Another common claim: with processes, the others carry on when one fails.
 
 # %%
 guess = predict("Rank 1 of 3 is killed during training. How many ranks finish?", choices=[0, 1, 2])
@@ -320,6 +322,6 @@ check("ex01")
 # in torch 2.14.1) · [3] PyTorch documentation, *Distributed RPC Framework*,
 # docs.pytorch.org/docs/stable/rpc.html (version 2.9) · P. Patarasuk, X. Yuan, *Bandwidth optimal
 # all-reduce algorithms for clusters of workstations*, J. Parallel Distrib. Comput. 69, 2009 (the ring)
-# · behaviour as run with torch 2.14.1, November 2026.
+# · behaviour as measured in this run.
 #
 # **Next:** [02 Basic DDP](02_basic_ddp.ipynb)

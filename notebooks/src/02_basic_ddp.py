@@ -177,15 +177,15 @@ replicas.values("spread")
 # %% [markdown]
 # Read it: the constructor sends rank 0's weights to everyone, and from then on equal gradients make
 # equal steps. Not *nearly* equal: the spread is exactly 0, because every rank receives the same
-# averaged bits. That is why nobody ever sends weights again. (The one exception are *buffers*, such
-# as BatchNorm's running means: DDP copies rank 0's before a forward.)
+# averaged bits. That is why nobody ever sends weights again. (The exception is *buffers*, such as
+# BatchNorm's running means: DDP copies rank 0's at the first forward after each synchronised step.)
 #
 # ## Does it hold for real data?
 #
 # Handwritten digits, 8 × 8 pixels: 1437 to train on, 360 kept back for the test. A
 # `DistributedSampler` shares them out: it shuffles all indices with a seed that is equal on all
 # ranks, and rank *r* takes numbers *r, r + N, r + 2N, …*. So the ranks' local batches together are
-# one global batch, whatever N is.
+# one global batch, for every N that divides 48. (Five ranks would take 9 each and train on 45.)
 
 # %%
 show_diff("train_ddp", "train_digits")
@@ -221,9 +221,11 @@ float(np.abs(np.subtract(digits.value("weights"), digits_alone.value("weights"))
 #
 # ## When does the averaging happen?
 #
-# Not after backward: *during* it. Gradients become ready from the last layer to the first. DDP
-# collects them in *buckets*, and sends a bucket as soon as it is full, while backward goes on with
-# the layers before. The next job has eight layers of 1 MiB, large enough to watch.
+# Not after backward: *during* it. Gradients become ready from the last layer to the first. A hook
+# on each parameter tells DDP that its gradient is there. DDP collects gradients in *buckets*: when the
+# last gradient of a bucket is ready, the bucket's all-reduce starts, while backward continues with the
+# layers before. Buckets leave in a fixed order, and a full one waits for those before it, so that all
+# ranks issue the same all-reduces in the same order. The next job has eight layers of 1 MiB, large enough to watch.
 
 # %%
 show_diff("train_ddp", "overlap_buckets")
@@ -256,15 +258,17 @@ timeline(small).hidden_share, timeline(large).hidden_share
 # %% [markdown]
 # Read it: the two numbers are the share of communication time during which the rank also computed,
 # with small buckets and with one large one. With one bucket, the only all-reduce starts when the
-# last gradient is ready, and hardly anything is left to hide it behind. With eight, seven can start
+# last gradient is ready, and little is left to hide it behind. With eight, seven can start
 # earlier. Hatched parts of a collective are waiting for the other rank, not moving data. The shares
 # vary from run to run.
 #
 # What these numbers do *not* say: that small buckets are faster. Each all-reduce costs something by
 # itself; and on a CPU the ranks' communication runs on the same cores as their computing, so hiding
-# it saves little. On GPUs with a network between them, hiding is what makes DDP scale. DDP's
-# default is 25 MiB; very small buckets lose what they hide. (The first step always uses one bucket:
-# DDP first has to see in which order gradients become ready.)
+# it saves little. On GPUs with a network between them, hiding is what makes DDP scale. By
+# default DDP closes the first bucket at 1 MiB and the others at 25 MiB; a bucket closes once it has
+# *passed* its limit, so one can be larger. Very small buckets lose what they hide. (The first step
+# uses one bucket, because DDP first has to see in which order gradients become ready. With
+# `find_unused_parameters=True` it does not rebuild the buckets after that.)
 #
 # ## Can I step around DDP without noticing?
 #
@@ -341,7 +345,7 @@ unused
 
 # %% [markdown]
 # Read it: look for *"Parameters which did not receive grad"*. The cure is to leave the layer out, or
-# `find_unused_parameters=True`, which searches the graph in every step:
+# `find_unused_parameters=True`, which searches the graph in every step and never rebuilds the buckets:
 
 # %%
 launch("wrong_unused_parameters", ranks=2, find_unused=True).values("spread")
@@ -451,21 +455,22 @@ guess.reveal(backends.values("works")[1], note=backends.values("answer")[1])
 print(*backends.values("name"), *backends.values("answer"), backends.value("why"), sep="\n")
 
 # %% [markdown]
-# Read it: *built in* is not *usable*. NCCL needs a GPU for every rank on the machine; Gloo works on
+# A backend that is built in need not be usable. NCCL needs a GPU for every rank on the machine; Gloo works on
 # any CPU, which is how this course runs everywhere; MPI is there only if you compile PyTorch against
 # your cluster's MPI. The job's line `init_process_group(place.backend, …)` takes NCCL where it can,
-# and `why` says what it took. Two ranks on one GPU are no way out: NCCL refuses them.
+# and `why` says what it took. Two ranks on one GPU do not help: NCCL refuses them.
 #
 # ## What would have gone wrong?
 #
-# - **Weights that drift apart** Every mistake above trains without a word for at least one step. Log
-#   the spread once in a while: it must be exactly 0.
+# - **Weights that drift apart** Most mistakes above train silently for at least one step. Log the spread
+#   once in a while: it must be exactly 0. (It does not catch a forgotten `set_epoch`: the replicas stay
+#   equal, only the order of the data repeats.)
 # - **The loss of rank 0 as *the* loss** Each rank logs the loss of its share. Average it over ranks if
 #   you report it (lesson 08, to come).
-# - **The learning rate** Twice the ranks with the same *local* batch is twice the global batch: another
-#   training. Here the global batch stays 48, and so the weights stay the same.
+# - **The learning rate** Twice the ranks with the same *local* batch is twice the global batch: a
+#   different training. Here the global batch stays 48, and so the weights stay the same.
 # - **A world size that does not divide the batch** Shares of unequal size make the mean of the means
-#   another number than the mean (lesson 03).
+#   differ from the mean (lesson 03).
 # - **Saving `model.state_dict()` of the wrapped model** Its names begin with `module.` (lesson 04).
 #
 # **Take it home.** `copy_job("train_digits", "my_digits.py")` writes the script of this lesson into the
@@ -481,6 +486,6 @@ print(*backends.values("name"), *backends.values("answer"), backends.value("why"
 # Training*, VLDB 2020, arXiv:2006.15704 (buckets, overlap) · PyTorch documentation, *Distributed Data
 # Parallel* (design note, as of version 1.4), docs.pytorch.org/docs/stable/notes/ddp.html, and
 # *DistributedDataParallel*, same site · E. Alpaydin, C. Kaynak, *Optical Recognition of Handwritten
-# Digits*, UCI 1998 · behaviour as run with torch 2.14.1, November 2026.
+# Digits*, UCI 1998 · behaviour as measured in this run.
 #
 # **Next:** [03 Uneven workloads](03_uneven_workloads.ipynb)

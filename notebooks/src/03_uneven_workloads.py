@@ -408,7 +408,8 @@ stuck
 diagnose(stuck)
 
 # %% [markdown]
-# A barrier meets barriers only. Its time-out would name nobody either; with Gloo there is one that
+# With Gloo a barrier is an operation of its own and meets only barriers. (NCCL's barrier is an all-reduce
+# underneath, and can pair with somebody else's.) Its time-out names nobody; Gloo has a barrier that
 # does. The job gives it half of the time-out, so that it speaks before the others give up:
 
 # %%
@@ -449,8 +450,8 @@ compare(
 )
 
 # %% [markdown]
-# Read it: before a forward, DDP broadcasts rank 0's *buffers* (BatchNorm's running mean, running
-# variance and count of batches), in eval mode too. Without buffers there is nothing to send, and
+# The first forward after a synchronised training step broadcasts rank 0's *buffers* (BatchNorm's running
+# mean, running variance and count of batches), in eval mode too; the forwards after it do not. Without buffers there is nothing to send, and
 # the very same line works: until somebody adds a BatchNorm. On one rank, evaluate `model.module`;
 # better, let all ranks evaluate a share, as in lesson 02. While rank 0 evaluates, the others wait in
 # their next collective, and the clock of its time-out runs.
@@ -484,7 +485,7 @@ compare(
 # PyTorch tutorials, August 2021, updated September 2025 (still a prototype) · S. Li, *Getting Started
 # with Distributed Data Parallel*, PyTorch tutorials, section on skewed processing speeds ·
 # pytorch/pytorch issues 38174 (May 2020, uneven batches) and 54059 (March 2021, validation on rank 0)
-# · huggingface/transformers issue 34242 (October 2024, the mean of means) · behaviour as run with
-# torch 2.14.1, November 2026.
+# · huggingface/transformers issue 34242 (October 2024, the mean of means) · behaviour as measured in
+# this run.
 #
 # **Next:** [04 Checkpointing](04_checkpointing.ipynb)

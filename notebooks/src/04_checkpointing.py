@@ -352,7 +352,8 @@ objects.value("refused")
 # %% [markdown]
 # Read it: saving works for all of them; reading back is where it fails, days later. Unpickling an
 # arbitrary object can run arbitrary code, so `torch.load` reads only tensors and plain Python unless
-# you say `weights_only=False`, which means: *I trust whoever wrote this file*. Save plain types.
+# you allow a class by name (`torch.serialization.add_safe_globals([MyClass])`) or say
+# `weights_only=False`, which means: *I trust whoever wrote this file*. Save plain types.
 #
 # ## Can four ranks' checkpoint go on with two, or with one?
 #
@@ -515,7 +516,7 @@ check("ex04")
 # Python documentation, *os.replace* and *os.fsync*, docs.python.org/3/library/os.html · the buckets
 # rebuilt after the first iteration: torch/nn/parallel/distributed.py · in the field: pytorch/examples
 # issue 1078 (map_location, October 2022), karpathy/nanochat PR 336 (truncated file, November 2025),
-# wyim-pgl/transgenic issue 59 (samples repeated on resume, September 2026) · behaviour as run with
-# torch 2.14.1, November 2026.
+# wyim-pgl/transgenic issue 59 (samples repeated on resume, September 2026) · behaviour as measured in
+# this run.
 #
 # **Next:** [05 Model parallelism](05_model_parallelism.ipynb)

@@ -371,9 +371,10 @@ launch("wrong_isend", ranks=2, buffer="own").value("received", 1)
 # | if | then | each rank has |
 # |---|---|---|
 # | the model fits into one device | DDP | all parameters, a share of the batch |
-# | it fits into two devices of a machine, and speed matters little | two devices in one process, DDP around it | all parameters, on two devices |
-# | it does not fit, and falls into stages that take equally long | a pipeline, with DDP over replicas | its stage's parameters, all micro-batches of its row |
-# | it does not fit, and has no such stages | sharding: FSDP, tensor parallelism (lesson 13, to come) | a piece of every layer |
+# | it does not fit | sharding with `fully_shard` (FSDP2; lesson 13, to come) | a piece of every layer |
+# | single layers are too large or too slow, and the machine's links are fast | tensor parallelism inside the machine, sharding across | a piece of every matrix |
+# | many machines with slow links, and stages that take equally long | a pipeline across machines, with DDP over replicas | its stage's parameters, all micro-batches of its row |
+# | a quick try on two devices of one machine, and speed matters little | two devices in one process, DDP around it | all parameters, on two devices |
 #
 # ## What would have gone wrong?
 #
@@ -394,8 +395,10 @@ launch("wrong_isend", ranks=2, buffer="own").value("received", 1)
 # > each rank has a GPU; in a script of your own that is
 # > `init_process_group("nccl", device_id=torch.device("cuda", local_rank))` and
 # > `init_device_mesh("cuda", …)`. Ranks count along a machine first, and so does the mesh's last
-# > dimension: keep `pp` last, and a pipeline stays inside a machine, where links are fast, while DDP's one
-# > average a step crosses the network. Two machines with four GPUs each, one pipeline on each, run on both:
+# > dimension: what stands last stays inside a machine, where links are fast. A pipeline sends one
+# > activation per micro-batch, DDP all gradients once per step; put what sends more bytes last. Large
+# > language models usually let the pipeline cross machines (Megatron-LM orders tensor, context, expert,
+# > data, pipeline, from inside to outside); here, `pp` is last. Two machines with four GPUs each:
 # > `torchrun --nnodes=2 --nproc-per-node=4 --rdzv-backend=c10d --rdzv-endpoint=HOST:29500 --rdzv-id=JOB train_pipeline_replicas.py --stages 4`.
 # > For the model on two devices of one process, `--nproc-per-node` is *half* the number of GPUs. Over NCCL
 # > the order of sends and receives matters more: two ranks that both send first may wait for ever.
@@ -408,7 +411,7 @@ launch("wrong_isend", ranks=2, buffer="own").value("received", 1)
 # Megatron-LM*, SC 2021, arXiv:2104.04473 (1F1B's memory; pipelines with data parallelism) · PyTorch
 # documentation, *Pipeline Parallelism* (alpha; page of October 2026),
 # docs.pytorch.org/docs/main/distributed/pipelining.html · PyTorch documentation,
-# *DistributedDataParallel* (`device_ids`), docs.pytorch.org · behaviour as run with torch 2.14.1,
-# November 2026.
+# *DistributedDataParallel* (`device_ids`), docs.pytorch.org · behaviour as measured
+# in this run.
 #
 # **Next:** [06 torchrun](06_torchrun.ipynb)

@@ -89,8 +89,9 @@ guess.reveal(" and ".join(sorted(dict(told[0].items() ^ told[1].items()))))
 told[1]
 
 # %% [markdown]
-# Read it: everything else is the same on both, above all the place where they meet. So a script needs
-# no list of hosts, and no number of ranks: it asks.
+# Of the variables that the job prints, the others are the same on both ranks, above all the place where
+# they meet. (Two that it does not print also differ: `ROLE_RANK` and `TORCHELASTIC_ERROR_FILE`.) So a
+# script needs no list of hosts and no number of ranks: it asks.
 #
 # ## What changes with a second node?
 #
@@ -256,9 +257,9 @@ moved.value("steps"), float(gap)
 #
 # Two settings made it work, and the command of the run shows both:
 #
-# - `TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1`. By default the ranks meet in torchrun's own store, where a
-#   second start finds the addresses of the first: it hangs, or cannot connect. The course sets it
-#   whenever you ask for restarts.
+# - `TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1`. By default the ranks meet in torchrun's own store. With Gloo, a
+#   second start finds the addresses of the first one there: it hangs, or cannot connect. The course
+#   sets the variable whenever you ask for restarts.
 # - `keep_alive_interval` × `keep_alive_max_attempt`: after so many seconds without a sign of life a node
 #   counts as lost, and nothing happens before. Too short is worse than slow: with 1 s × 2
 #   the node that came took the living one for dead, and there were *two* jobs, each with a rank 0,
@@ -441,7 +442,8 @@ check("ex06")
 # >
 # > `torchrun --nnodes=2 --nproc-per-node=4 --node-rank=0 --master-addr=HOST --master-port=29500 script.py`
 # >
-# > Set `TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1` on each if you use restarts. In the script nothing
+# > With Gloo, set `TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1` on each if you use restarts (with NCCL we could
+# > not try whether it is needed). In the script nothing
 # > changes: `my_place()` takes NCCL and `cuda:LOCAL_RANK` where every rank has a GPU; in plain PyTorch
 # > that is `torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))` and
 # > `init_process_group("nccl", device_id=…)`. If the nodes have several networks, name the fast one:
@@ -451,6 +453,6 @@ check("ex06")
 # docs.pytorch.org/docs/stable/elastic/ (October 2026) · PyTorch issues 135712 (2024, restarts and the
 # shared store), 139990 (2024-11-07, libuv on Windows), 148283 (2025, the same, open) · SLURM
 # documentation, *sbatch*, *srun*, *scontrol*, slurm.schedmd.com (version 22.05 in the tests) · behaviour
-# as run with torch 2.14.1, November 2026.
+# as measured in this run.
 #
 # **Next:** [07 Accumulate without syncing](07_no_sync.ipynb)

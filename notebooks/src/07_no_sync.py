@@ -16,7 +16,7 @@
 #
 # | | |
 # |---|---|
-# | **do** | accumulate gradients over several micro-batches, and count what is sent; place `no_sync` in seven ways, right and wrong; repair a demo that circulates |
+# | **do** | accumulate gradients over several micro-batches, and count what is sent; place `no_sync` in the ways that people do, right and wrong; repair a demo that circulates |
 # | **learn** | what `no_sync` switches off, when DDP looks at it, which micro-batch must be synchronised, and how to scale and clip |
 # | **need** | [02 Basic DDP](02_basic_ddp.ipynb): buckets, the spread between ranks |
 # | **minutes** | 35 |
@@ -325,6 +325,6 @@ check("ex07")
 # 2026) · S. Li et al., *PyTorch Distributed*, VLDB 2020, arXiv:2006.15704, section 3.2.4 (gradient
 # accumulation) · the same mistakes in the field: huggingface/accelerate PR 1726 (July 2023),
 # karpathy/build-nanogpt PR 30 (June 2024), modelscope/FunASR PR 3472 (August 2026) · behaviour as
-# run with torch 2.14.1, November 2026.
+# measured in this run.
 #
 # **Next:** [10 When it hangs](10_when_it_hangs.ipynb)

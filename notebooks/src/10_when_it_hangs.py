@@ -174,7 +174,7 @@ spoken = launch(
 spoken.failure.consequences
 
 # %% [markdown]
-# (In torch 2.14.1 with Gloo, that variable crashes DDP's constructor. With DDP, call
+# (In torch 2.14.1 and 2.15.0 with Gloo, that variable crashes DDP's constructor. With DDP, call
 # `dist.set_debug_level(dist.DebugLevel.DETAIL)` after `init_process_group` in its place.)
 #
 # And with the same operation, but five numbers where the other brings four?
@@ -446,8 +446,8 @@ check("ex03c")
 #   and the others wait. If all catch theirs, the job ends well, and only the ledgers differ.
 # - **A barrier in `finally`** The rank waits there before its own error is printed. Print first.
 #
-# > **On your cluster.** With NCCL, torch itself keeps a list of each rank's collectives, its *flight
-# > recorder*. Set, on all nodes, `TORCH_NCCL_DUMP_ON_TIMEOUT=1 TORCH_FR_BUFFER_SIZE=20000
+# > **On your cluster.** Torch itself keeps a list of each rank's collectives, its *flight recorder*
+# > (with Gloo too; only NCCL writes it out by itself). Set, on all nodes, `TORCH_FR_DUMP_ON_TIMEOUT=1 TORCH_FR_BUFFER_SIZE=20000
 # > TORCH_FR_DUMP_TEMP_FILE=/shared/fr/rank_`; at a time-out each rank writes `/shared/fr/rank_` and
 # > its number, and `torchfrtrace /shared/fr -p rank_` compares them. (torch 2.14.1 accepts the older
 # > names `TORCH_NCCL_TRACE_BUFFER_SIZE` and `TORCH_NCCL_DEBUG_INFO_TEMP_FILE` too. The files are
@@ -464,7 +464,7 @@ check("ex03c")
 # 2026 · C. Pandya, J. Wang, *Flight Recorder for Debugging Stuck Jobs*, PyTorch tutorials
 # (prototype), September 2024, updated December 2024 · names of the flight recorder's variables:
 # `FlightRecorder.hpp` and `ProcessGroupNCCL.hpp` of torch 2.14.1 · Python documentation,
-# *faulthandler* (3.13) · py-spy, github.com/benfred/py-spy · behaviour as run with torch 2.14.1,
-# November 2026.
+# *faulthandler* (3.13) · py-spy, github.com/benfred/py-spy · behaviour as measured
+# in this run.
 #
 # This is the last lesson for now.

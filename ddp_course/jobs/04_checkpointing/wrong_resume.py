@@ -48,6 +48,9 @@ def save(states: dict, random: list, step: int) -> None:
         file.flush()
         os.fsync(file.fileno())  # wait for the disk: a power cut must not take it back
     os.replace(draft, path)  # atomic: before it `path` is the old file, after it the new one
+    folder = os.open(path.parent, os.O_RDONLY)
+    os.fsync(folder)  # the new name, too, must reach the disk
+    os.close(folder)
 
 
 def main() -> None:
