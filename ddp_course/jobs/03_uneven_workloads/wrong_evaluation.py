@@ -3,9 +3,9 @@
     python -m torch.distributed.run --standalone --nproc-per-node=2 \
         ddp_course/jobs/03_uneven_workloads/wrong_evaluation.py --timeout-s 5
 
-In the first forward after a training step, DDP copies rank 0's buffers (BatchNorm's running means) to
-all ranks: a broadcast, in eval mode and under no_grad as well. `--through module` evaluates the model inside, which never
-communicates. `--norm layer` has no buffers, so the mistake stays hidden.
+The first forward after a training step copies rank 0's buffers (BatchNorm's running means) to all
+ranks: a broadcast, in eval mode and under no_grad as well. `--through module` evaluates the model
+inside, which never communicates. `--norm layer` has no buffers, so the mistake stays hidden.
 
 Look for: `doing`, the last thing that each rank began; `valid_loss` where rank 0 got that far.
 """
