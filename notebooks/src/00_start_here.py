@@ -46,7 +46,7 @@ doctor()
 # its own, and gets a number: its *rank*. The script below is all there is to our first job. Read
 # it. New to you are the calls of `dist.`, PyTorch's distributed package, and three helpers of this
 # course: `my_place` says which device and backend the rank uses, `log` reports numbers to this page,
-# and `run_rank` leaves cleanly.
+# and `run_rank` ends the process cleanly.
 
 # %%
 show_job("hello_ranks")
@@ -70,7 +70,7 @@ four = launch("hello_ranks", ranks=4)
 guess.reveal(four.value("total"))
 
 # %% [markdown]
-# Read it: 1 + 2 + 3 + 4 = 10, and rank 0 cannot know that alone: it has been told. `by_rank` shows
+# 1 + 2 + 3 + 4 = 10, and rank 0 cannot know that alone: it has been told. `by_rank` shows
 # what each rank reported.
 
 # %%
@@ -80,7 +80,7 @@ four.by_rank("total")
 four.by_rank("pid")
 
 # %% [markdown]
-# Read it: four process ids, so four processes. This notebook is yet another one: it started them,
+# Four process ids, so four processes. This notebook is one more: it started them,
 # listens, and trains nothing itself.
 #
 # ## Does the script change with the number of ranks?
@@ -127,7 +127,7 @@ plain = launch("hello_ranks", ranks=2, warm=False)
 guess.reveal(plain.wall_s / two.wall_s)
 
 # %% [markdown]
-# Read it: the difference is starting Python and importing PyTorch, not your job. (Where a machine
+# The difference is starting Python and importing PyTorch, not your job. (Where a machine
 # cannot fork, both launches are plain, and the ratio is about 1.)
 #
 # ## What do the others do while one rank stands still?
@@ -157,7 +157,7 @@ run.resume(1)
 guess.reveal(max(run.values("waited_ms")))
 
 # %% [markdown]
-# Read it: rank 0 was healthy, and still stood in `all_reduce` for about as long as rank 1 was
+# Rank 0 was healthy, and still stood in `all_reduce` for about as long as rank 1 was
 # paused. **A collective returns when every rank has called it**, so the slowest rank sets the pace
 # of all. Lesson 03 is about that.
 #
@@ -186,7 +186,7 @@ guess.reveal(list(run.exit_codes.values()).count(0))
 run
 
 # %% [markdown]
-# Read it: the report names the rank that failed *first*. The others end because of it: with a long
+# The report names the rank that failed *first*. The others end because of it: with a long
 # message about a broken connection, or stopped by torchrun before they noticed. On a cluster you
 # will see the loud ones; look for the first one. Exit code −9 means: ended by signal 9, `SIGKILL`.
 #
@@ -219,7 +219,7 @@ mixed_up.by_rank("by_rank"), mixed_up.by_rank("by_local_rank")
 launch("wrong_device_index", ranks=4, ranks_per_machine=4).value("missing")
 
 # %% [markdown]
-# Read it: on one machine rank and local rank are equal, so the mistake does nothing. It waits for
+# On one machine rank and local rank are equal, so the mistake does nothing. It waits for
 # your first job on two machines. Write `LOCAL_RANK`, from the first script on.
 #
 # ## Can I run a script of my own?
@@ -253,7 +253,7 @@ mine = launch("my_first_job", ranks=3)
 guess.reveal(mine.lines_of(0)[-1].removeprefix("rank 0 now has "))
 
 # %% [markdown]
-# Read it: a collective works element by element, and the result is on every rank.
+# A collective works element by element, and the result is on every rank.
 
 # %% [markdown]
 # ## What does a slider do?

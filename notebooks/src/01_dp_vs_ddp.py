@@ -64,7 +64,7 @@ real = launch("use_data_parallel", ranks=1)
 guess.reveal(real.value("replicas"), note=f"on {', '.join(real.value('devices'))}")
 
 # %% [markdown]
-# Read it: one replica for each GPU that the process may use; without GPUs, or with one, the wrapper
+# One replica for each GPU that the process may use; without GPUs, or with one, the wrapper
 # calls your model as if it were not there, **without a word**. A program that says `nn.DataParallel`
 # is not parallel for that. Print what it runs on.
 #
@@ -102,7 +102,7 @@ guess.reveal(
 deep_threads.value("gap")
 
 # %% [markdown]
-# Read it: all replicas compute gradients, each for its share (the norms differ because their
+# All replicas compute gradients, each for its share (the norms differ because their
 # samples differ). On one device they are *added up*, and the sum is the gradient that one process computes from
 # the whole batch: the second number is the largest difference. So the first device has more to keep
 # and more to do, but not all of it.
@@ -145,7 +145,7 @@ compare(
 )
 
 # %% [markdown]
-# Read it: the closer to 1, the more ran side by side; near 2 or above, the threads took turns.
+# The closer to 1, the more ran side by side; near 2 or above, the threads took turns.
 # Two things can cause that, and `waits` tells them apart: it counts how often, in all 12 steps, a
 # thread stopped *for another thread*. Hundreds: at the lock. Few, and still a high ratio: at the
 # cores, for this machine had no second one free (run the cells again when it has). Python's own work
@@ -208,7 +208,7 @@ compare(
 )
 
 # %% [markdown]
-# Read it: the gradients are one process's again (the two errors above). Processes share no lock, so
+# The gradients are one process's again (the two errors above). Processes share no lock, so
 # `compute` is one replica's share: near `alone` above, if a core is free for each rank. In exchange
 # they wait, for messages and for the slower rank. Which *sum* of a row is smaller is for your table
 # to say: on one machine's cores, small models can be quickest in a single process. With GPUs and
@@ -268,7 +268,7 @@ killed.exit_codes
 guess.reveal(list(killed.exit_codes.values()).count(0))
 
 # %% [markdown]
-# Read it: none. The others need rank 1's gradients in their next all-reduce, so the job ends. DDP by
+# None. The others need rank 1's gradients in their next all-reduce, so the job ends. DDP by
 # itself tolerates no fault. Processes make it *possible* to start again: torchrun does that, from a
 # checkpoint of yours (lessons 04 and 06). With threads there is not even that: one process, one fate.
 #

@@ -68,7 +68,7 @@ same_loss = copies.values("loss", rank=0) == copies.values("loss", rank=1)
 guess.reveal(48 if same_loss else 96, note="Both ranks logged the same losses, step for step.")
 
 # %% [markdown]
-# Read it: two processes did the same work twice. torchrun starts processes; it does not share out
+# Two processes did the same work twice. torchrun starts processes; it does not share out
 # data and does not connect models. Two things are missing: **each rank takes a share of the batch**,
 # and **the ranks agree on one gradient**.
 #
@@ -126,7 +126,7 @@ guess.reveal("exactly 0" if gap == 0 else "below 0.00001" if gap < 1e-5 else "ab
 float(gap)
 
 # %% [markdown]
-# Read it: the same weights up to rounding. Four partial sums, added up, round differently from one
+# The same weights up to rounding. Four partial sums, added up, round differently from one
 # long sum; 32-bit floats carry about seven digits.
 #
 # ## What does DDP do for me?
@@ -150,13 +150,13 @@ gap = np.abs(np.subtract(ddp.value("weights"), one.value("weights"))).max()
 guess.reveal("yes, up to rounding" if gap < 1e-5 else "no", note=f"largest difference {gap:.1e}")
 
 # %% [markdown]
-# Read it: DDP is no other kind of training. It is the same average, done earlier and faster, as you
+# DDP is not a different kind of training. It is the same average, done earlier and faster, as you
 # will see on the timeline. **It does not share out your data**: the line `x[rank::world_size]` is
 # still ours.
 #
 # ## Since when are the ranks' models equal?
 #
-# In the next job every rank uses a seed of its own, so that the models begin different. The *spread*
+# In the next job every rank uses a seed of its own, so that the models start out different. The *spread*
 # is the largest difference between two ranks in any parameter, measured across all ranks.
 
 # %%
@@ -175,7 +175,7 @@ guess.reveal(replicas.values("when")[replicas.values("spread").index(0.0)])
 replicas.values("spread")
 
 # %% [markdown]
-# Read it: the constructor sends rank 0's weights to everyone, and from then on equal gradients make
+# The constructor sends rank 0's weights to everyone, and from then on equal gradients make
 # equal steps. Not *nearly* equal: the spread is exactly 0, because every rank receives the same
 # averaged bits. That is why nobody ever sends weights again. (The exception is *buffers*, such as
 # BatchNorm's running means: DDP copies rank 0's at the first forward after each synchronised step.)
@@ -201,7 +201,7 @@ guess.reveal(100 * digits.value("accuracy"))
 
 # %%
 guess = predict(
-    "One process instead of two ranks: the same accuracy?", choices=["the same", "another"]
+    "One process instead of two ranks: the same accuracy?", choices=["the same", "different"]
 )
 
 # %%
@@ -209,13 +209,13 @@ digits_alone = launch("train_digits", ranks=1)
 
 # %%
 same = digits_alone.value("accuracy") == digits.value("accuracy")
-guess.reveal("the same" if same else "another")
+guess.reveal("the same" if same else "different")
 
 # %%
 float(np.abs(np.subtract(digits.value("weights"), digits_alone.value("weights"))).max())
 
 # %% [markdown]
-# Read it: the weights agree up to rounding, which has grown a little over 232 steps, and each test
+# The weights agree up to rounding, which has grown a little over 232 steps, and each test
 # image was counted on exactly one rank. (If rounding ever tips a single image, the accuracies differ
 # by 1/360; the weights tell you that nothing else happened.)
 #
@@ -256,7 +256,7 @@ timeline(large)
 timeline(small).hidden_share, timeline(large).hidden_share
 
 # %% [markdown]
-# Read it: the two numbers are the share of communication time during which the rank also computed,
+# The two numbers are the share of communication time during which the rank also computed,
 # with small buckets and with one large one. With one bucket, the only all-reduce starts when the
 # last gradient is ready, and little is left to hide it behind. With eight, seven can start
 # earlier. Hatched parts of a collective are waiting for the other rank, not moving data. The shares
@@ -318,13 +318,13 @@ replaced = launch("wrong_wrapping", ranks=2, mistake="replaced")
 guess.reveal(len(replaced.values("spread")), note=f"spread by then: {replaced.values('spread')}")
 
 # %% [markdown]
-# Read it: one step was taken, with gradients that were not averaged, and *then* came the error. The
+# One step was taken, with gradients that were not averaged, and *then* came the error. The
 # replaced layer never gets a gradient, so its bucket is never complete, and DDP notices when the
 # next forward begins.
 #
 # ## What does "expected to have finished reduction" mean?
 #
-# The same error is the usual greeting when a part of the model is not used in the forward. With
+# The same error usually appears when a part of the model is not used in the forward. With
 # `TORCH_DISTRIBUTED_DEBUG=INFO` it names the parameters.
 
 # %%
@@ -344,7 +344,7 @@ guess.reveal(when, note=f"gradients differed by {unused.value('spread'):.2f} aft
 unused
 
 # %% [markdown]
-# Read it: look for *"Parameters which did not receive grad"*. The cure is to leave the layer out, or
+# Look for *"Parameters which did not receive grad"*. The cure is to leave the layer out, or
 # `find_unused_parameters=True`, which searches the graph in every step and never rebuilds the buckets:
 
 # %%
@@ -369,7 +369,7 @@ guess.reveal(no_set_epoch.value("repeated"))
 launch("wrong_epoch_order", ranks=2, set_epoch=True).values("repeated")
 
 # %% [markdown]
-# Read it: the sampler's order comes from seed + epoch, and nobody but you tells it the epoch. Without
+# The sampler's order comes from seed + epoch, and nobody but you tells it the epoch. Without
 # it, the data is shuffled once for the whole training.
 #
 # **Exercise 02b.** Do the sampler's work yourself, four lines or five, in
@@ -382,7 +382,7 @@ check("ex02b")
 # %% [markdown]
 # ## Does `shuffle=True` beside a sampler slow training down?
 #
-# So one can read in tutorials. You can test it in a second.
+# You may have read that in tutorials. You can test it in a second.
 
 # %%
 guess = predict(
@@ -400,7 +400,7 @@ guess.reveal("it trains more slowly" if shuffled.ok else "it does not run")
 shuffled
 
 # %% [markdown]
-# Read it: a `ValueError` before the first batch. Whoever saw slow convergence had another problem.
+# A `ValueError` before the first batch. If training converged slowly, the cause was something else.
 # `DistributedSampler` shuffles by itself unless you say `shuffle=False` *to it*.
 #
 # ## How do the ranks find each other?
@@ -435,7 +435,7 @@ by_env.value("total"), by_tcp.value("total"), by_file.value("total")
 by_tcp.value("url"), by_file.value("url")
 
 # %% [markdown]
-# Read it: the same group, whichever way. Once the ranks have met, the meeting place carries no
+# The same group, whichever way. Once the ranks have met, the meeting place carries no
 # gradients: those go from rank to rank.
 #
 # ## Who carries the bytes?

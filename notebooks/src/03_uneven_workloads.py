@@ -92,7 +92,7 @@ timeline(straggler)
 timeline(straggler).waiting_ms
 
 # %% [markdown]
-# Read it: `waiting_ms` is the time from a rank's entry into the all-reduce until the last rank has
+# `waiting_ms` is the time from a rank's entry into the all-reduce until the last rank has
 # entered it. The ranks that were ready early spent the straggler's 100 ms in *their* backward, and
 # the straggler waited for nobody. So **the rank with the short backward is the slow one**: a
 # profile of rank 0 alone shows a slow backward, and sends you looking in the wrong place.
@@ -128,7 +128,7 @@ guess.reveal(float(np.mean(turns.values("step_ms", rank=0)[1:])))
 float(np.mean(turns.values("work_ms", rank=0)[1:]))
 
 # %% [markdown]
-# Read it: the last number is rank 0's own work in a step, on average. It has a quarter of the
+# The last number is rank 0's own work in a step, on average. It has a quarter of the
 # delays, and yet it pays for all of them: **a step costs the maximum over ranks, and the mean of the
 # maximum is not the maximum of the means**. With more ranks, it becomes more likely that some rank
 # is slow in a given step.
@@ -158,7 +158,7 @@ patient = launch("wait_for_straggler", ranks=2, slow_ms=2500.0, timeout_s=30.0, 
 patient.ok
 
 # %% [markdown]
-# Read it: rank 0's own error (folded, above) can say how long it has waited, but not for whom, nor
+# Rank 0's own error (folded, above) can say how long it has waited, but not for whom, nor
 # why: a dead rank, a lost one and a slow one look the same from there. It gives up, and with it the
 # job: torchrun stops the rank that was merely at work. The sentence that names rank 1 was found
 # afterwards, from what every rank had noted. The same work passes with a larger time-out. Choose one above the longest
@@ -195,7 +195,7 @@ hang.by_rank("doing")
 hang
 
 # %% [markdown]
-# Read it: each rank noted what it was about to do. Three ranks wait in the all-reduce of a step that
+# Each rank noted what it was about to do. Three ranks wait in the all-reduce of a step that
 # rank 3 does not have; rank 3 is done, and waits at the end for the three. All four give up, with
 # texts (folded) that say how long they waited, and never for which rank. The sentence below them
 # comes from all four ledgers together. **In a hang, ask where every rank is, and look at the odd one
@@ -218,7 +218,7 @@ hang
 
 # %%
 guess = predict(
-    "Which one ends where one process ends that takes each step's mean over the samples it has?",
+    "Which divisor reproduces the weights of one process that averages each step over the samples it has?",
     choices=["initial", "active"],
 )
 
@@ -241,7 +241,7 @@ guess.reveal("active" if gap_active < gap_initial else "initial")
 float(gap_initial), float(gap_active)
 
 # %% [markdown]
-# And `initial`? It equals another one process: one that always divides the summed loss by the 48
+# And `initial`? It matches a different one-process run: one that always divides the summed loss by the 48
 # samples of a full step.
 
 # %%
@@ -251,7 +251,7 @@ float(np.abs(np.subtract(initial.value("weights"), one_initial.value("weights"))
 one_active.values("samples")
 
 # %% [markdown]
-# Read it: neither is wrong; they answer different questions. With `initial` every sample counts the
+# Neither is wrong; they answer different questions. With `initial` every sample counts the
 # same over the epoch, and the last, smaller steps are smaller moves. With `active` every step is an
 # honest mean, and a sample counts for more the fewer there are beside it: in the last step of this
 # run there were 12.
@@ -301,7 +301,7 @@ weighted = launch("weight_batches", ranks=4, loss="weighted")
 float(np.abs(np.subtract(weighted.value("weights"), alone.value("weights"))).max())
 
 # %% [markdown]
-# Read it: DDP averages over *ranks*. With means, each rank has a quarter of the say, so that a
+# DDP averages over *ranks*. With means, each rank has a quarter of the say, so that a
 # sample of rank 0, one of 4, counts five times as much as one of rank 3, one of 20. No error, no
 # spread between ranks: they agree, on the wrong gradient. With shares of $n_r$ samples and $W$ ranks,
 #
@@ -342,7 +342,7 @@ guess.reveal("well" if parted.ok else "with a time-out")
 parted.by_rank("doing")
 
 # %% [markdown]
-# Read it: the hang of the uneven batches again, made by an `if`. A decision that changes which
+# The hang of the uneven batches again, made by an `if`. A decision that changes which
 # collectives come next has to be the same on all ranks, so it has to *be* a collective: `any` is an
 # all-reduce of a flag (MAX: one wish is enough), `mean` an all-reduce of the loss, by which all then
 # decide.
@@ -365,7 +365,7 @@ guess.reveal("mean" if mean_loss.value("stopped_at") == one.value("stopped_at") 
 compare({"any": any_wish, "mean": mean_loss, "one process": one}, "stopped_at", "valid_loss")
 
 # %% [markdown]
-# Read it: both keep the ranks together. With `any`, the rank with the unluckiest share decides for
+# Both keep the ranks together. With `any`, the rank with the unluckiest share decides for
 # all; with `mean` nobody can tell how many ranks there were. Use a flag for what one rank knows
 # alone (a signal, a full disk, a NaN), and a reduced number for a metric.
 #
@@ -417,7 +417,7 @@ named = launch("wrong_barrier", ranks=3, barrier="monitored", timeout_s=2.0)
 named.failure.consequences[0]
 
 # %% [markdown]
-# Read it: rank 0 collected the others' answers one by one, and knows who has not come. Use it to
+# Rank 0 collected the others' answers one by one, and knows who has not come. Use it to
 # find a hang. And mind that most barriers are not needed: a collective waits by itself.
 #
 # ## May rank 0 evaluate alone?

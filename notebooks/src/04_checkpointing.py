@@ -21,7 +21,7 @@
 # | **need** | [02 Basic DDP](02_basic_ddp.ipynb): `DistributedSampler`, the wrapper and its `module` |
 # | **minutes** | 40 |
 #
-# The proof: **a run that was killed and resumed must end where one ends that never was**, not nearly
+# The proof: **a run that was killed and resumed must end exactly where an uninterrupted run ends**, not nearly
 # but exactly. New words are in the [glossary 术语表](glossary.md).
 
 # %%
@@ -53,7 +53,7 @@ whole = launch("resume_training", ranks=4)
 
 # %% [markdown]
 # That was the run that nobody disturbs, the *oracle*. It saved a checkpoint after every fifth step.
-# Now the same again, slowed down, and a rank of your bad luck's choice is killed at a random step.
+# Now the same again, slowed down, and a random rank is killed at a random step.
 
 # %%
 killed = launch("resume_training", ranks=4, pause_ms=50.0, wait=False)
@@ -91,7 +91,7 @@ f"the last step of the killed run was {killed.values('step')[-1]}; resumed at st
 ]
 
 # %% [markdown]
-# Read it: the steps since the last checkpoint were lost, and computed again. From there on, every
+# The steps since the last checkpoint were lost, and computed again. From there on, every
 # loss is the same number, and so are the moments and the next random number of every rank. (On GPUs
 # this also takes deterministic kernels; see the box at the end.)
 #
@@ -106,7 +106,7 @@ show_diff("resume_training", "wrong_resume")
 # %%
 after = whole.values("loss")[start:]
 guess = predict(
-    "The random state is forgotten. The first step after the resume whose loss is another?",
+    "The random state is forgotten. The first step after the resume whose loss differs?",
     choices=["the first", "the second", "the third"],
 )
 
@@ -143,7 +143,7 @@ first = np.not_equal(no_scheduler.values("loss"), after).argmax()
 guess.reveal(["the first", "the second", "the third"][first])
 
 # %% [markdown]
-# Read it: dropout strikes in the first forward. Wrong moments spoil the first *step*, which the
+# Dropout strikes in the first forward. Wrong moments spoil the first *step*, which the
 # second loss feels. The optimizer's own state holds the learning rate of the first step, so a
 # forgotten scheduler is wrong from the second step on, and the third loss tells. **A resumed run that
 # looks fine for a step or two proves nothing.** And the place in the epoch?
@@ -168,12 +168,12 @@ guess.reveal(twice, note=f"{start} steps with 12 samples each were done")
 np.intersect1d(before, resumed.values("samples")[: 29 - start]).size
 
 # %% [markdown]
-# Read it: the second number is that of the right resume. `set_epoch` alone is not enough: it brings
+# The second number is that of the right resume. `set_epoch` alone is not enough: it brings
 # back the epoch's *order*, and the script must skip what is done, here by cutting the sampler's list.
 #
 # One thing is no state at all, and still made a difference here. After its first backward DDP
 # regroups its buckets; where a gradient lies in a bucket decides in which order the ranks' numbers
-# are added, and so how the sum is rounded. A resumed process has its first backward in another step
+# are added, and so how the sum is rounded. A resumed process has its first backward in a different step
 # than the run that was never killed. The cure in our script is to throw the first one away.
 
 # %%
@@ -208,7 +208,7 @@ compare(
 )
 
 # %% [markdown]
-# Read it: rounding is no fault; it is the smallest difference that there is. But if you test a resume
+# Rounding is no fault; it is the smallest difference that there is. But if you test a resume
 # by *exactly equal*, as you should, you will meet it on three ranks or more. (On two ranks there is
 # only one order: a + b = b + a.)
 #
@@ -245,7 +245,7 @@ guess.reveal(in_place, note=f"loading said: {', '.join(interrupted.values('error
 )
 
 # %% [markdown]
-# Read it: opening a file for writing empties it, so from the first moment on the old checkpoint is
+# Opening a file for writing empties it, so from the first moment on the old checkpoint is
 # gone and the new one is not there yet. Written beside it and renamed, no moment leaves a broken file:
 # `os.replace` is one indivisible act of the file system. `fsync` before it makes sure that the bytes
 # are on the disk before the name is; a killed process does not need it, a power cut does.
@@ -272,7 +272,7 @@ guess.reveal(found, note=hasty.values("error", rank=1)[0])
 launch("wrong_no_barrier", ranks=2, barrier=True).values("found", rank=1)
 
 # %% [markdown]
-# Read it: the first time there is an error, and one may be glad of it. Afterwards there is none: rank
+# The first time there is an error, and one may be glad of it. Afterwards there is none: rank
 # 1 loads the version *before*, and the ranks go on with different weights. A `dist.barrier()` between
 # saving and loading, on all ranks, is the cure. (`resume_training` needs none: it only loads at its
 # start. There, the collectives of the first step keep rank 0 from saving before all have loaded.)
@@ -305,7 +305,7 @@ guess.reveal(on_device.values("elsewhere")[0], note=on_device.values("error")[0]
 )
 
 # %% [markdown]
-# Read it: without a GPU, it is an error. With as many GPUs as ranks, it is worse: every rank loads
+# Without a GPU, it is an error. With as many GPUs as ranks, it is worse: every rank loads
 # onto GPU 0, which then holds as many copies as there are ranks, and runs out of memory first. With
 # `map_location="cpu"` the file is read into main memory and `load_state_dict` copies it to where each
 # parameter is; with `map_location=device`, straight to the rank's own.
@@ -328,7 +328,7 @@ guess.reveal(names.values("loaded")[1], note="and no error at all")
 names.values("names"), names.values("strict"), names.values("loaded")
 
 # %% [markdown]
-# Read it: DDP keeps your model under the name `module`, so its names are others. By default that is
+# DDP keeps your model under the name `module`, so its names are others. By default that is
 # an error with a list of missing keys; `strict=False` silences the error and loads *nothing*. Save
 # `model.module.state_dict()`, and the file fits with and without DDP.
 #
@@ -350,7 +350,7 @@ guess.reveal(len(set(objects.value("refused")) & {"args", "vars(args)", "a loss,
 objects.value("refused")
 
 # %% [markdown]
-# Read it: saving works for all of them; reading back is where it fails, days later. Unpickling an
+# Saving works for all of them; reading back is where it fails, days later. Unpickling an
 # arbitrary object can run arbitrary code, so `torch.load` reads only tensors and plain Python unless
 # you allow a class by name (`torch.serialization.add_safe_globals([MyClass])`) or say
 # `weights_only=False`, which means: *I trust whoever wrote this file*. Save plain types.
@@ -380,10 +380,10 @@ guess.reveal("yes" if same else "no", note="every fourth of its samples is one o
 compare({"four ranks": whole, "on two": on_two, "on one": on_one}, "step", "learning_rate", "loss")
 
 # %% [markdown]
-# Read it: the same step count, the same curve of the learning rate, the same samples; another loss,
-# because dropout drew other numbers and rank 0's share of the batch is another. Launch all three runs
+# The same step count, the same curve of the learning rate, the same samples; a different loss,
+# because dropout drew different numbers and rank 0's share of the batch is different. Launch all three runs
 # with `dropout=0.0`, and only rounding is left. Keep the *global* batch: with 12 samples per rank on
-# two ranks, it would be another training.
+# two ranks, it would be a different training.
 #
 # ## And if no rank has the whole model?
 #
@@ -421,7 +421,7 @@ pieces.by_rank("piece"), halves.by_rank("piece"), all_in_one.by_rank("piece")
 ]
 
 # %% [markdown]
-# Read it: one file from every rank, and a table of contents (`.metadata`) that says which piece of
+# One file from every rank, and a table of contents (`.metadata`) that says which piece of
 # which tensor lies where. 1210 numbers, cut into four, two or one: the same bits.
 #
 # ## Must training wait for the disk?
@@ -459,7 +459,7 @@ guess.reveal(100 * async_ms / save_ms)
 saves.values("done_ms"), saves.values("steps_meanwhile"), saves.values("gap")
 
 # %% [markdown]
-# Read it: first the milliseconds until the files were whole, with `save` and with `async_save`, then
+# First the milliseconds until the files were whole, with `save` and with `async_save`, then
 # the training steps taken in between (0 where one step takes longer than the writing), then the
 # difference of the file to the weights *at the call*: 0, because `async_save` first copies, and only
 # then returns. What it costs is memory for a second copy, and here, where ranks and writers share the

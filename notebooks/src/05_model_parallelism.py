@@ -86,7 +86,7 @@ guess.reveal("equal, up to rounding" if gap < 1e-8 else "different", note=f"larg
 two.value("two_devices"), two.by_rank("devices")
 
 # %% [markdown]
-# Read it: the same training. `two_devices` says whether the halves had a device each in *this* run:
+# The same training. `two_devices` says whether the halves had a device each in *this* run:
 # if it is False, the run proves the code and the numbers, and saves no memory.
 #
 # ## What if I tell DDP the device, as always?
@@ -108,7 +108,7 @@ guess.reveal("nothing bad" if wrapped else "an error when wrapping")
 print(told.failure.what)
 
 # %% [markdown]
-# Read it: `device_ids` asks DDP to move the input to that device. A model on several moves it by
+# `device_ids` asks DDP to move the input to that device. A model on several moves it by
 # itself. (Without two GPUs a rank, this run had the model on the CPU: the same test in DDP's
 # constructor, and so the same sentence, about the devices that it lists.)
 #
@@ -130,7 +130,7 @@ guess.reveal(forgotten.values("state")[-1], note=forgotten.failure.what)
 forgotten.values("device")
 
 # %% [markdown]
-# Read it: the output is where the last layer is. Move the target there, `y.to(output.device)`. Without
+# The output is where the last layer is. Move the target there, `y.to(output.device)`. Without
 # two GPUs the second device of this run is `meta`, which has shapes and no numbers, but is a device.
 # (`meta` computes in Python: hence the long traceback. Its first frame is the job's.)
 #
@@ -180,7 +180,7 @@ gap = float(np.abs(weights - one.value("weights")).max())
 guess.reveal("equal, up to rounding" if gap < 1e-8 else "different", note=f"largest gap {gap:.0e}")
 
 # %% [markdown]
-# Read it: four processes, none of which has the whole model, trained it as one process does.
+# Four processes, none of which has the whole model, trained it as one process does.
 #
 # ## How long do the stages stand still?
 #
@@ -209,7 +209,7 @@ drawn
 #
 # $$\frac{p - 1}{m + p - 1}.$$
 #
-# Read it: even on a machine with nothing else to do, about the formula's share would be idle. What lies
+# Even on a machine with nothing else to do, about the formula's share would be idle. What lies
 # between it and the measured share is sending, Python, and whatever else your machine was doing; the
 # formula knows none of these. Move the sliders: by the formula, more micro-batches make the bubble
 # smaller, and more stages make it larger. With one micro-batch there is no pipeline: of $p$ stages one
@@ -230,7 +230,7 @@ explore(
 # matrices use a device badly. In this run a micro-batch of 3 samples takes a quarter of the time of
 # one of 12, because we pretend so; on a real device it takes more.
 #
-# ## Does another order make the bubble smaller?
+# ## Does a different order make the bubble smaller?
 #
 # *GPipe* does all forwards, then all backwards. *1F1B* goes back as soon as it can: one forward, one
 # backward, in turn.
@@ -255,7 +255,7 @@ guess.reveal(
 stages(f1b)
 
 # %% [markdown]
-# Read it: the boxes have changed places, but each stage still has as many, and the formula is the
+# The boxes have changed places, but each stage still has as many, and the formula is the
 # same for both: the more your machine had to do beside this, the further apart two runs of *either* may
 # lie. Why then would anybody want 1F1B?
 #
@@ -294,7 +294,7 @@ guess.reveal(in_turn.value("saved_kb"))
 in_turn.by_rank("in_flight"), all_first.by_rank("in_flight")
 
 # %% [markdown]
-# Read it: GPipe holds all 8 micro-batches when its first backward begins, on every stage. With 1F1B
+# GPipe holds all 8 micro-batches when its first backward begins, on every stage. With 1F1B
 # rank 0 holds 4, as many as there are stages, and the last rank 1; that stays so with 16 micro-batches,
 # or 48. **1F1B saves memory, not time.** Thus it allows more micro-batches, and those
 # make the bubble smaller.
@@ -336,7 +336,7 @@ weights = np.concatenate(list(mesh.by_rank("weights").values()))
 float(np.abs(weights - np.tile(one.value("weights"), 2)).max())
 
 # %% [markdown]
-# Read it: ranks 0 and 1 together have one model, ranks 2 and 3 another, and the last number says how far
+# Ranks 0 and 1 together have one model, ranks 2 and 3 another, and the last number says how far
 # both are from that of one process. The pipeline tells DDP to wait for the last micro-batch, as
 # `no_sync` does in lesson 07.
 #
@@ -361,7 +361,7 @@ guess.reveal(reused.value("wrong", 1), note=f"received {reused.value('received',
 launch("wrong_isend", ranks=2, buffer="own").value("received", 1)
 
 # %% [markdown]
-# Read it: `isend` only *begins* to send; what is sent is what the buffer holds later. No error, on
+# `isend` only *begins* to send; what is sent is what the buffer holds later. No error, on
 # neither side. A buffer is yours again when `wait()` has returned, or take a new one for each send.
 # (The job makes the receiver come late, so that the outcome is always the same. Without that it
 # depends on who is quicker, and a test may pass for years.)

@@ -119,7 +119,7 @@ two_nodes.by_rank("local_rank"), two_nodes.by_rank("group_rank")
 print(two_nodes.command)
 
 # %% [markdown]
-# Read it: `LOCAL_RANK` begins at 0 again on each node: it picks a device of *that* machine.
+# `LOCAL_RANK` begins at 0 again on each node: it picks a device of *that* machine.
 # `GROUP_RANK` is the node. The loop in the command stands for two terminals: on a real cluster you type
 # the same line on each machine, with the first one's name in the place of `localhost`.
 #
@@ -128,7 +128,7 @@ print(two_nodes.command)
 # | | c10d | static |
 # |---|---|---|
 # | flags | `--rdzv-backend=c10d --rdzv-endpoint=HOST:PORT --rdzv-id=JOB` | `--master-addr=HOST --master-port=PORT --node-rank=0` |
-# | on each node | the same line | another `--node-rank` |
+# | on each node | the same line | a different `--node-rank` |
 # | who is node 0 | the nodes agree on it | you say it |
 # | a node that leaves or comes later | the others can go on: `--nnodes=1:2` | ends the job |
 #
@@ -164,7 +164,7 @@ guess.reveal(killed.rows[-1].ranks, note=f"restart {killed.restarts}: all of the
 killed
 
 # %% [markdown]
-# Read it: each row is a start of *all* ranks. A process group cannot replace one member, so the healthy
+# Each row is a start of *all* ranks. A process group cannot replace one member, so the healthy
 # rank was stopped too. The first row names the rank that failed first, and the last column says how
 # long after its death the next step was taken: the time to recover. (Started warm, as here, that
 # leaves out importing torch, which every restart on a cluster pays for again.)
@@ -183,9 +183,9 @@ guess.reveal("exactly 0" if gap == 0 else "below 0.00001" if gap < 1e-5 else "ab
 run.values("resumed_at"), float(gap)
 
 # %% [markdown]
-# Read it: the second start found how many steps were done, took the others, and ended where a run
-# ends that nobody killed. With more than two ranks expect a difference of rounding: the first step
-# after a start adds the gradients up in another order (DDP has not seen yet in which order they
+# The second start found how many steps were done, took the others, and ended where an
+# undisturbed run ends. With more than two ranks expect a difference of rounding: the first step
+# after a start adds the gradients up in a different order (DDP has not seen yet in which order they
 # become ready), and sums of three or more floats depend on their order.
 #
 # ## What does it cost to save less often?
@@ -211,7 +211,7 @@ guess.reveal(begins.get(again, "at the step of the kill"), note=f"at step {again
 attempts(rare)
 
 # %% [markdown]
-# Read it: what was done since the last checkpoint is done again. The bill of a failure is that, plus
+# What was done since the last checkpoint is done again. The bill of a failure is that, plus
 # the time to recover; the bill of saving often is the saving (lesson 04).
 #
 # ## Can the job go on when a whole node is lost?
@@ -251,8 +251,8 @@ gap = np.abs(np.subtract(moved.value("weights"), alone.value("weights"))).max()
 moved.value("steps"), float(gap)
 
 # %% [markdown]
-# Read it: the weights are those of one process that took as many steps, up to rounding. That works
-# because each batch is shared out anew among the ranks that are there: fewer ranks, larger shares, the
+# The weights are those of one process that took as many steps, up to rounding. That works
+# because each batch is shared out again among the ranks that are there: fewer ranks, larger shares, the
 # same global batch.
 #
 # Two settings made it work, and the command of the run shows both:
@@ -294,7 +294,7 @@ guess.reveal("4711" in str(quiet.lines_of(0) + quiet.lines_of(1)))
 quiet.lines_of(0)[-1:]
 
 # %% [markdown]
-# Read it: what is left is rank 0's *connection closed*, which is true and no help; or not even that, if
+# What is left is rank 0's *connection closed*, which is true and no help; or not even that, if
 # torchrun stopped rank 0 before it noticed. But torchrun keeps more than what is printed: with `--log-dir` and `--redirects=3` (the course sets both), each rank's
 # output in a file of its own, one folder for each start (`attempt_0`, `attempt_1`), and an *error file*
 # of each rank whose `main` is wrapped in `@record` (our `run_rank` does that).
@@ -319,7 +319,7 @@ gone = launch("wrong_output_kept", ranks=2, keep="rank_0_no_file")
 guess.reveal("4711" in str(gone.lines))
 
 # %% [markdown]
-# Read it: nothing is left of the cause. Keep every rank's output in files, and wrap `main` in
+# Nothing is left of the cause. Keep every rank's output in files, and wrap `main` in
 # `torch.distributed.elastic.multiprocessing.errors.record`; filter when you *read*. Which of many
 # errors came first, and what to do if there is none because the job hangs, is the subject of
 # [lesson 10](10_when_it_hangs.ipynb).
@@ -342,7 +342,7 @@ guess.reveal(port.value("fixed"), note=port.value("answer"))
 port.value("free")
 
 # %% [markdown]
-# Read it: `EADDRINUSE`, and no training, for as long as the other job runs. Asked for port 0 the system
+# `EADDRINUSE`, and no training, for as long as the other job runs. Asked for port 0 the system
 # picks a free one, and every rank that asked got one. On one node, `--standalone` does that for you; on
 # several, derive the port from the job's number, as the script for SLURM below does.
 #
@@ -371,7 +371,7 @@ in_turn.by_rank("machine"), in_turn.by_rank("by_modulo"), in_turn.by_rank("by_lo
 in_blocks.value("shared")
 
 # %% [markdown]
-# Read it: dealt out in turn, both ranks of a machine compute the same number, and one GPU of each
+# Dealt out in turn, both ranks of a machine compute the same number, and one GPU of each
 # machine stands idle. In blocks, as torchrun deals them out, nobody shares. And with more GPUs than
 # ranks? Two ranks on each of two machines with four GPUs:
 
@@ -380,7 +380,7 @@ spare = launch("wrong_modulo_index", ranks=4, gpus=4)
 spare.value("shared"), spare.value("elsewhere"), spare.by_rank("by_modulo")
 
 # %% [markdown]
-# Read it: nobody shares, but the second machine's ranks have left the GPUs that are theirs by
+# Nobody shares, but the second machine's ranks have left the GPUs that are theirs by
 # `LOCAL_RANK`, for two that may be another job's. `rank % device_count` guesses where the ranks lie;
 # `LOCAL_RANK` says it.
 #

@@ -79,7 +79,7 @@ guess.reveal("yes, up to rounding" if gap < 1e-5 else "no", note=f"largest diffe
 pieces.value("all_reduces")
 
 # %% [markdown]
-# Read it: the gradient of a mean is a sum of parts, and it does not matter whether the parts are
+# The gradient of a mean is a sum of parts, and it does not matter whether the parts are
 # added up over time (micro-batches) or over ranks. So accumulation is no approximation, and one
 # all-reduce a step is enough. (BatchNorm is an exception: it would see small batches.)
 #
@@ -109,7 +109,7 @@ compare({"every": every, "last": last}, "all_reduces", "mib_sent")
 timeline(last)
 
 # %% [markdown]
-# Read it: three backwards pass without communication, and under the fourth the buckets leave as in
+# Three backwards pass without communication, and under the fourth the buckets leave as in
 # lesson 02. The hook counts what the profiler counts: $k$ times fewer all-reduces, $k$ times fewer
 # bytes. And the time?
 
@@ -125,7 +125,7 @@ guess = predict(
 guess.reveal(100 * min(last.values("step_ms")) / min(every.values("step_ms")))
 
 # %% [markdown]
-# Read it: this number belongs to your machine, and to this run. The saving is the *exposed* part of
+# This number belongs to your machine, and to this run. The saving is the *exposed* part of
 # the communication that is left out, so it is large on a slow network and small where backward hid
 # everything anyway. The counts are facts; measure the time on your own cluster. Move the sliders:
 
@@ -166,14 +166,14 @@ compare(
 )
 
 # %% [markdown]
-# Read it: **the forward decides.** DDP's forward notes whether this backward will be averaged, and
+# **The forward decides.** DDP's forward notes whether this backward will be averaged, and
 # arms it; at backward nobody asks again. With the forward outside, nothing is saved, and since the
 # result is right (spread 0; distance 0 but for rounding, about $10^{-16}$ in double precision),
 # nobody notices. The other way round happens to work; keep both inside.
 #
 # ## May it be the first one that is synchronised?
 #
-# As many all-reduces, as many bytes: only another micro-batch, the first instead of the last.
+# As many all-reduces, as many bytes: only a different micro-batch, the first instead of the last.
 
 # %%
 guess = predict(
@@ -191,7 +191,7 @@ guess.reveal("equal" if first.value("spread") == 0 else "different")
 compare({"last": right, "first": first}, "all_reduces", "bytes_sent", "spread", "distance")
 
 # %% [markdown]
-# Read it: the average takes what is in `.grad` *at that moment*. What the later micro-batches add is
+# The average takes what is in `.grad` *at that moment*. What the later micro-batches add is
 # each rank's own, so the ranks step apart, without an error, and never meet again. **Synchronise
 # last, then step.**
 #
@@ -210,7 +210,7 @@ unscaled = launch("compare_accumulation", ranks=2, variant="unscaled")
 guess.reveal(round(1 + unscaled.value("distance")), note="1 + the distance: it points the same way")
 
 # %% [markdown]
-# Read it: a sum of four means is four times their mean. The ranks agree, the loss falls, and your
+# A sum of four means is four times their mean. The ranks agree, the loss falls, and your
 # learning rate is four times what you think. DDP divides by the number of *ranks*; dividing by the
 # number of micro-batches is yours.
 #
@@ -235,8 +235,8 @@ guess.reveal("yes" if clip_early.value("distance") < 1e-6 else "no")
 compare({"late": clip_late, "early": clip_early}, "all_reduces", "spread", "distance")
 
 # %% [markdown]
-# Read it: early clipping shortens what has piled up so far, again and again, and on each rank by
-# another factor. The ranks still agree (spread 0), on a wrong gradient. Clip **once, after the last
+# Early clipping shortens what has piled up so far, again and again, and on each rank by
+# a different factor. The ranks still agree (spread 0), on a wrong gradient. Clip **once, after the last
 # backward**: by then every rank has the same averaged gradient and computes the same norm.
 #
 # ## Can you repair a demo that circulates?
@@ -286,7 +286,7 @@ compare(
 #   (Here the demo is luckier than it looks: it synchronises and steps on the *same* micro-batch, so
 #   its ranks do agree. Move only one of the two conditions, and you have `first` from above.)
 # - **Forward inside**: three all-reduces. The distance has not moved: the waste was one fault, the
-#   wrong windows and the scale another.
+#   wrong windows and the scale differs.
 # - **`(i + 1) % k == 0`**: windows of four, but the short rest of two is lost.
 # - **`… or i + 1 == n`**: the rest is a window, too, divided by *its* length. Distance 0.
 #
@@ -305,8 +305,8 @@ check("ex07")
 #
 # - **Forward outside** Every micro-batch is sent, and nothing looks wrong. Count all-reduces once.
 # - **Synchronised first, or never** Replicas that drift apart in silence. Log the spread.
-# - **Not divided by k**, or the short window divided by k: another learning rate, in some steps.
-# - **Clipped, or logged a norm, before the sync** A number that is another on each rank.
+# - **Not divided by k**, or the short window divided by k: a different learning rate in some steps.
+# - **Clipped, or logged a norm, before the sync** A number that differs from rank to rank.
 # - **A short rest without a step** Its gradients stay in `.grad`: lost with the next `zero_grad`, or
 #   inherited by the next epoch's first window.
 # - **Mixed precision** Unscale once, before clipping; all micro-batches of a window need one scale.

@@ -72,7 +72,7 @@ diagnose(missing)
 collectives(missing)
 
 # %% [markdown]
-# Read it: a rank that waits knows that it waits, and for how long. Which rank is absent can only be
+# A rank that waits knows that it waits, and for how long. Which rank is absent can only be
 # seen from outside, with **every rank's list of collectives side by side**: each rank keeps one, its
 # *ledger*, with the line that made each call. The first row that is not the same on all ranks is the
 # place to look at, and the rank that lacks it is the rank to look at. Counting starts at 1: the
@@ -102,7 +102,7 @@ guess.reveal(
 diagnose(killed)
 
 # %% [markdown]
-# Read it: who is killed says nothing. All that there is to read comes from ranks that did nothing
+# A killed rank says nothing. All you can read comes from ranks that did nothing
 # wrong (or not even from them, if torchrun ended them before they noticed). Next, rank 2 raises a
 # `ValueError`, and so has a chance to speak.
 
@@ -122,7 +122,7 @@ guess.reveal(f"rank {raised.result['deaths'][0]['rank']}")
 diagnose(raised)
 
 # %% [markdown]
-# Read it: it is a race, and another run may end otherwise: rank 2 closes its connections on its way
+# It is a race, and the next run may end differently: rank 2 closes its connections on its way
 # out, and the others, who notice at once, can be gone before it. torchrun reports as *root cause* what
 # it saw end first; in the first run of this page that was a rank that merely waited (fold out
 # torchrun's own account there). The diagnosis goes by the *kind* of the words: "connection closed by
@@ -156,7 +156,7 @@ guess.reveal(
 collectives(operation)
 
 # %% [markdown]
-# Read it: the first collective is the same on both, and the second is not. A collective has no name
+# The first collective is the same on both, and the second is not. A collective has no name
 # that could be compared; **the second call of one rank is taken for the second call of the other**.
 # If asked to, torch compares before each collective. That takes messages of its own each time, so it is
 # for debugging:
@@ -198,7 +198,7 @@ guess.reveal(
 diagnose(size)
 
 # %% [markdown]
-# Read it: with Gloo, the rank that receives more than it expects is aborted (−6, `SIGABRT`), and that
+# With Gloo, the rank that receives more than it expects is aborted (−6, `SIGABRT`), and that
 # is the one with the right size. The exit code tells where it hurt, the ledgers tell what differs.
 #
 # ## What if two ranks wait for each other?
@@ -225,7 +225,7 @@ diagnose(crossed)
 in_turn.by_rank("received")
 
 # %% [markdown]
-# Read it: a circle. Neither rank is late, and neither is at fault alone; what is wrong is the order.
+# A circle. Neither rank is late, and neither is at fault alone; what is wrong is the order.
 # In the last line one rank sends first and the other receives first. `isend`, `irecv` and
 # `batch_isend_irecv` begin both at once, so that there is no order to get wrong.
 #
@@ -252,7 +252,7 @@ guess.reveal(f"rank {worker.result['deaths'][0]['rank']}")
 diagnose(worker)
 
 # %% [markdown]
-# Read it: the healthy rank reports, for it waits in a collective, which has a time-out. Rank 1 waits in
+# The healthy rank reports, for it waits in a collective, which has a time-out. Rank 1 waits in
 # its loader, which has none unless you give it one (`DataLoader(timeout=…)`), and would wait for ever.
 # The ledgers show *that* rank 1 did not come; its *stack*, the calls that it was in, shows why. The
 # same goes for locks, queues, downloads and file systems.
@@ -281,7 +281,7 @@ guess.reveal(
 diagnose(absent)
 
 # %% [markdown]
-# Read it: before there is a group there are no collectives, and the ledgers are empty. The ranks meet
+# Before there is a group there are no collectives, and the ledgers are empty. The ranks meet
 # in a *store* (lesson 02), where each leaves its address. Gloo's error names the key that it missed
 # there, and the key ends with a rank. Without the right host not even the store is found:
 
@@ -321,7 +321,7 @@ diagnose(models)
 collectives(models)
 
 # %% [markdown]
-# Read it: you wrote no collective, and the table has some. DDP's constructor compares the number of
+# You wrote no collective, and the table has some. DDP's constructor compares the number of
 # parameters and their shapes, and then broadcasts rank 0's weights; each row says what it is for. It
 # compares shapes only: two models of equal shapes are made equal, whatever they compute.
 #
@@ -369,7 +369,7 @@ collectives(live)
 live.wait()
 
 # %% [markdown]
-# Read it: every rank was asked where it is, and answered from beside the thread that waits; the job
+# Every rank was asked where it is, and answered from beside the thread that waits; the job
 # went on hanging, until the launcher ended it at its limit and said the same. It takes some seconds of
 # silence until a wait is called a hang, so that a slow job is not: if the answer was that nothing is
 # wrong so far, the machine was busy; run these cells again from `launch` on. In a shell the same is
@@ -412,9 +412,9 @@ compare({"alike": alike, "swapped": swapped}, "total")
 diagnose(swapped)
 
 # %% [markdown]
-# Read it: operation, size, type, even the line of code are the same; only the contents are mixed up,
+# Operation, size, type, even the line of code are the same; only the contents are mixed up,
 # and nobody compares contents. Nothing fails, so there is nothing to diagnose. Dictionaries in
-# another order, sets of names, files as the disk lists them: **sort before you communicate**, and
+# a different order, sets of names, files as the disk lists them: **sort before you communicate**, and
 # compare with one process now and then (lesson 02).
 #
 # It cannot see either: whether a rank that is at work will ever be done; what a rank had done that
@@ -423,7 +423,7 @@ diagnose(swapped)
 #
 # ## Can you find one?
 #
-# **Exercise 03c**, from lesson 03, is a hang to be found by such a table and mended:
+# **Exercise 03c**, from lesson 03, is a hang to be found by such a table and repaired:
 # [exercises/ex03c_find_hang.py](../exercises/ex03c_find_hang.py). If you have not done it, now is the
 # time.
 
