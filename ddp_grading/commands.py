@@ -10,7 +10,7 @@ from typing import Any
 
 from ddp_course.checks.exercises import find
 from ddp_course.errors import BadArgument, CannotRun
-from ddp_grading import exports, policy, report, results, roster, templates
+from ddp_grading import exports, policy, report, roster, store, templates
 from ddp_grading.report import Book, plain
 
 NO_SANDBOX, AGAIN = 4, 3  # exit codes; 3: something must be graded again
@@ -198,7 +198,7 @@ def _each(given: argparse.Namespace, book: Book, notes: list[str]) -> int:
         )
     else:
         for row in rows:
-            _write(given.to / f"{results.folder_name(row.student.id)}.json", make(row))
+            _write(given.to / f"{store.folder_name(row.student.id)}.json", make(row))
         notes.append(f"{len(rows)} files in {given.to}")
     _tell(notes)
     return AGAIN if any(row.open for row in rows) else 0

@@ -20,7 +20,7 @@ from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from ddp_course.errors import BadArgument, NoEvidence
-from ddp_grading import results, sheets
+from ddp_grading import sheets, store
 
 # column: the headings that it may have, the best first
 HEADINGS = {
@@ -85,14 +85,14 @@ def parse(text: str, *, zone: str = "UTC", name: str = "the roster") -> list[Stu
 def keep(out: Path | str, students: Sequence[Student]) -> None:
     """Keep the class beside the results, so that reports know who is missing."""
     rows = [(one.id, json.dumps(asdict(one), default=str)) for one in students]
-    with results.database(out, make=True) as db:
+    with store.database(out, make=True) as db:
         db.execute("DELETE FROM student")
         db.executemany("INSERT INTO student (id, data) VALUES (?, ?)", rows)
 
 
 def kept(out: Path | str) -> list[Student] | None:
     """The class that was kept beside the results, or None. Raises NoEvidence if it was edited."""
-    with results.database(out) as db:
+    with store.database(out) as db:
         rows = db.execute("SELECT id, data FROM student ORDER BY rowid").fetchall()
     try:
         return [_known(json.loads(data)) for _, data in rows] or None
@@ -201,7 +201,7 @@ def _plain(heading: str) -> str:
 
 
 def _cell(cell: str, sheet: sheets.Sheet, line: int) -> str:
-    tidy = results.tidy_id(" ".join(cell.split()))
+    tidy = store.tidy_id(" ".join(cell.split()))
     if any(unicodedata.category(letter) in ("Cc", "Cs") for letter in tidy):
         raise _wrong(sheet, line, f"holds control characters in {tidy!r:.80}")
     return tidy

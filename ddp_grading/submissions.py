@@ -34,7 +34,7 @@ from pathlib import Path, PurePosixPath
 
 from ddp_course.checks.exercises import EXERCISES, ROOT
 from ddp_course.errors import BadArgument
-from ddp_grading import results
+from ddp_grading import store
 from ddp_grading.roster import Student
 
 MOST_FILES = 5_000  # in one submission
@@ -69,7 +69,7 @@ class Collected:
 
     def note(self, text: str) -> None:
         """Remember a line for the instructor, at most so many."""
-        text = results.clean(text, 300)
+        text = store.clean(text, 300)
         if text not in self.notes and len(self.notes) < _NOTES:
             self.notes.append(text)
 
@@ -124,7 +124,7 @@ class _Keys:
 def _keys(students: Sequence[Student]) -> _Keys:
     keys = _Keys()
     for one in students:
-        for key in (one.id, results.folder_name(one.id)):
+        for key in (one.id, store.folder_name(one.id)):
             keys.exact.setdefault(key, set()).add(one.id)
         first, _, last = one.name.rpartition(" ")
         names = [one.name, last + first] if one.name else []  # doejane, as Canvas has it
@@ -150,7 +150,7 @@ def _fold(text: str) -> str:
 
 def _owners(name: str, keys: _Keys) -> set[str]:
     """The students whom an entry's name may mean; best one."""
-    name = results.tidy_id(name)
+    name = store.tidy_id(name)
     if name in keys.exact:
         return keys.exact[name]
     name = _fold(name)

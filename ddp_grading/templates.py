@@ -13,7 +13,7 @@ from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 from pathlib import Path
 
 from ddp_course.errors import BadArgument
-from ddp_grading import results, sheets
+from ddp_grading import sheets, store
 from ddp_grading.report import STATES, UNSCORED, Book, Row
 from ddp_grading.sheets import Sheet
 
@@ -146,7 +146,7 @@ def _match(sheet: Sheet, book: Book, places: list[int]) -> tuple[dict[int, Row],
 
 def _forms(name: str) -> list[str]:
     """An id as it is, and where letters' case does not matter; marked, so that no id equals it."""
-    tidy = results.tidy_id(name)
+    tidy = store.tidy_id(name)
     return [tidy, f"\0{tidy.casefold()}"] if tidy else []
 
 

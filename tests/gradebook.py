@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ddp_course.checks.exercises import EXERCISES
 from ddp_course.checks.verdict import SIGNS, Result, Verdict
-from ddp_grading import results, roster
+from ddp_grading import results, roster, store
 from ddp_grading.results import Record
 from ddp_grading.roster import Student
 
@@ -48,7 +48,7 @@ texts = st.text(st.characters(codec="utf-8"), max_size=40)
 any_text = st.text(max_size=60)  # with surrogates and control characters
 student_ids = (
     st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), min_size=1, max_size=30)
-    .map(lambda text: results.tidy_id(" ".join(text.split())))
+    .map(lambda text: store.tidy_id(" ".join(text.split())))
     .filter(bool)
 )
 
@@ -114,7 +114,7 @@ def make_class(out: Path) -> list[Student]:
 
 def edit(out: Path, student: str, exercise: str, column: str, change: Callable[[str], Any]) -> None:
     """Change a record in the database, as a person with an editor could."""
-    with closing(sqlite3.connect(out / results.NAME)) as db, db:
+    with closing(sqlite3.connect(out / store.NAME)) as db, db:
         where = "WHERE student = ? AND exercise = ? AND counts", (student, exercise)
         (old,) = db.execute(f"SELECT {column} FROM attempt {where[0]}", where[1]).fetchone()
         new = change(old)

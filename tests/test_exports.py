@@ -30,7 +30,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddp_course.errors import BadArgument
-from ddp_grading import exports, report, results, roster, templates
+from ddp_grading import exports, report, results, roster, store, templates
 from ddp_grading.__main__ import main
 from ddp_grading.report import Book, Row, gather
 from ddp_grading.roster import Student
@@ -598,7 +598,7 @@ def test_output_goes_through_a_pipe_as_it_is(graded: Path) -> None:
 def test_difficult_names_are_in_every_export_once(tmp_path: Path) -> None:
     rows = tuple(
         Row(Student(name, name), {"ex02": record(name)}, {"ex02": "pass"})
-        for name in map(results.tidy_id, DIFFICULT)
+        for name in map(store.tidy_id, DIFFICULT)
     )
     made = Book(rows, {"ex02": 4}, {"ex02": "t"})
     assert len(read_csv(exports.as_csv(made))) == len(rows)

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from launching import until
 
 from ddp_course.errors import BadArgument, CannotRun, NoEvidence
-from ddp_grading import policy, results, roster
+from ddp_grading import policy, results, roster, store
 from ddp_grading.roster import Student
 
 
@@ -88,24 +88,22 @@ def test_every_record_comes_back_as_it_was_written(
 @fuzz
 @given(student_ids, student_ids)
 def test_two_ids_never_share_a_file_name_even_where_case_is_ignored(one: str, other: str) -> None:
-    first, second = results.folder_name(one), results.folder_name(other)
-    assert (first.casefold() == second.casefold()) == (
-        results.tidy_id(one) == results.tidy_id(other)
-    )
+    first, second = store.folder_name(one), store.folder_name(other)
+    assert (first.casefold() == second.casefold()) == (store.tidy_id(one) == store.tidy_id(other))
     assert first.isascii() and "/" not in first and not first.startswith(".") and len(first) < 200
 
 
 def test_ids_that_differ_in_case_or_composition() -> None:
-    assert results.folder_name("Ann").casefold() != results.folder_name("ann").casefold()
+    assert store.folder_name("Ann").casefold() != store.folder_name("ann").casefold()
     parted = unicodedata.normalize("NFD", "Zoë")
     assert parted != "Zoë"
-    assert results.folder_name("Zoë") == results.folder_name(parted)
+    assert store.folder_name("Zoë") == store.folder_name(parted)
     for name in ("..", ".", "/etc/passwd", "a/../b", "~root", "CON", "%2e%2e"):
-        assert "/" not in results.folder_name(name)
-        assert results.folder_name(name) not in ("", ".", "..")
+        assert "/" not in store.folder_name(name)
+        assert store.folder_name(name) not in ("", ".", "..")
     for name in ("", " ", "\ufeff", "a\nb", "\udc80"):
         with pytest.raises(BadArgument):
-            results.folder_name(name)
+            store.folder_name(name)
 
 
 def checks(change: Any) -> Any:
@@ -163,7 +161,7 @@ def test_the_database_itself_allows_one_result_for_each_student_and_exercise(
     results.write(tmp_path, record("s1", sha256=sha("a")))
     results.write(tmp_path, record("s1", sha256=sha("b"), attempt=2))
     with (
-        closing(sqlite3.connect(tmp_path / results.NAME)) as db,
+        closing(sqlite3.connect(tmp_path / store.NAME)) as db,
         pytest.raises(sqlite3.IntegrityError),
     ):
         db.execute("UPDATE attempt SET counts = 1")
@@ -187,12 +185,12 @@ def test_results_of_an_earlier_version_are_named_and_left_alone(tmp_path: Path) 
         with pytest.raises(NoEvidence, match=r"earlier version(.|\n)*--out NEW"):
             use()
     assert old.read_text() == "{}"
-    assert not (tmp_path / results.NAME).exists()
+    assert not (tmp_path / store.NAME).exists()
 
 
 @pytest.mark.parametrize("raw", [b"no database", b"SQLite format 3\0" + 100 * b"x"])
 def test_a_damaged_database_is_refused_in_words(tmp_path: Path, raw: bytes) -> None:
-    (tmp_path / results.NAME).write_bytes(raw)
+    (tmp_path / store.NAME).write_bytes(raw)
     for use in (lambda: results.read_all(tmp_path), lambda: results.write(tmp_path, record("s1"))):
         with pytest.raises(NoEvidence, match=r"damaged(.|\n)*grade again"):
             use()
@@ -203,7 +201,7 @@ def test_a_write_that_fails_leaves_the_old_record(
 ) -> None:
     old = record("s1", statuses=["fail"])
     results.write(tmp_path, old)
-    with closing(sqlite3.connect(tmp_path / results.NAME)) as db, db:
+    with closing(sqlite3.connect(tmp_path / store.NAME)) as db, db:
         (size,) = db.execute("PRAGMA page_count").fetchone()
     connect = sqlite3.connect
 
@@ -229,7 +227,7 @@ for n in range(10**6):
         [sys.executable, "-c", code, tmp_path / "out"],
         env={"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"},
     )
-    until((tmp_path / "out" / results.NAME).exists, "the database")
+    until((tmp_path / "out" / store.NAME).exists, "the database")
     until(lambda: len(results.read_all(tmp_path / "out").records) > 5, "some results")
     writer.send_signal(signal.SIGKILL)
     writer.wait()

@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ddp_course.errors import BadArgument, NoEvidence
-from ddp_grading import policy, results, roster
+from ddp_grading import policy, results, roster, store
 from ddp_grading.policy import Lateness, Policy
 from ddp_grading.roster import Student, parse
 
@@ -246,7 +246,7 @@ def test_the_kept_roster_comes_back(tmp_path: Path) -> None:
     roster.keep(tmp_path, students)
     assert roster.kept(tmp_path) == students
     for wrong in ("", "[]", "{}", '{"id": "s1", "due": "tomorrow"}'):
-        with closing(sqlite3.connect(tmp_path / results.NAME)) as db, db:
+        with closing(sqlite3.connect(tmp_path / store.NAME)) as db, db:
             db.execute("UPDATE student SET data = ? WHERE id = 's1'", [wrong])
         with pytest.raises(NoEvidence, match="damaged"):
             roster.kept(tmp_path)

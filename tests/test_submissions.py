@@ -96,7 +96,7 @@ def test_an_entry_belongs_to_whom_its_name_says(tmp_path: Path, name: str, stude
 
 
 def test_the_name_of_a_results_folder_is_understood(tmp_path: Path) -> None:
-    from ddp_grading.results import folder_name
+    from ddp_grading.store import folder_name
 
     (tmp_path / folder_name("Ünal/3")).mkdir()
     assert list(find(tmp_path, STUDENTS).entries) == ["Ünal/3"]
