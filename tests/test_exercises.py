@@ -284,7 +284,10 @@ def test_a_loop_without_end_is_told_from_waiting(
         ("ex00", "return number[0]", "fail", "shape ()"),
         ("ex00", "number = (", "ungradable", "(ex00_sum_over_ranks.py, line"),
         ("ex00", "...", "ungradable", "still to be written"),
-        ("ex00", "x = 1\nraise NotImplementedError('soon')", "ungradable", "soon"),
+        ("ex00", "x = 1\nraise NotImplementedError('soon')", "error", "still stands"),
+        ("ex00", "input()", "error", "answer input()"),
+        ("ex00", "breakpoint()\nreturn number", "error", "needs a terminal"),
+        ("ex00", "raise ValueError('x' * 10_000_000)", "error", "raised first: ValueError: xxx"),
     ],
 )
 def test_other_endings(
@@ -316,6 +319,8 @@ def test_other_endings(
         ("import sys\nsys.exit()\ndef sum_over_ranks(number):\n    return number\n", "error",
          "SystemExit"),
         ("def sum_over_ranks(number):\n    return 'é'\n".encode("latin-1"), "ungradable", "utf-8"),
+        ("def sum_over_ranks(n):\n    return n\n".encode("utf-16"), "ungradable", "as UTF-16"),
+        ("def sum_over_ranks(n):\n    return n\n".encode("utf-16-le"), "ungradable", "as UTF-16"),
         ("def sum_over_ranks(number):\n\0    return number\n", "ungradable", "null"),
         ("def sum_over_ranks(number):\n    retrn number\n", "ungradable", "    retrn number\n"),
         ("def sum_over_ranks(number):\n\treturn number\n        x\n", "ungradable", "line 3"),

@@ -155,7 +155,11 @@ EVIDENCE: dict[
     ),
     "one byte more than a right answer moves": (
         lambda: (KILLED, gathered(KILLED, bytes_moved=MOST + 1)),
-        ("fail", 3, ("pass", "fail", "blocked")),
+        ("fail", 0, ("fail", "blocked", "blocked")),
+    ),
+    "killed once too seldom": (
+        lambda: (KILLED, gathered(KILLED, attempt=1)),
+        ("fail", 0, ("fail", "blocked", "blocked")),
     ),
     "killed": (lambda: (KILLED, gathered(KILLED)), ("pass", 6, ("pass",) * 3)),
     "a rank left": (
@@ -483,7 +487,7 @@ MUTANTS = [
     (judge._compared, "elif not all_close", "elif False and not all_close"),
     (judge._compared, "_spared(exercise, gathered) or ", ""),
     (judge._compared, " or _silent(exercise, gathered)", ""),
-    (judge._spared, "or gathered.attempt", "or True"),
+    (judge._spared, "gathered.attempt == exercise.restarts", "True"),
     (judge._silent, "one.calls >= fewest", "one.calls >= 0"),
     (judge._silent, "if all(", "if any("),
     (witness.traffic, "moved < least", "moved > least"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import codecs
 import difflib
 import os
 import time
@@ -48,6 +49,8 @@ def not_yet(path: Path, function: str) -> str:
     """Why there is nothing to run yet, or "": file missing, not Python, or untouched."""
     try:
         text = read(path)
+        if text.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or text[:2].count(0) == 1:
+            return f"{path.name} is saved as UTF-16. Save it with the encoding UTF-8, then check."
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of a learner's backslashes
             tree = ast.parse(text, filename=path.name)

@@ -28,6 +28,7 @@ from ddp_course.checks.manifest import (
     HINTS,
     LOOP,
     SILENT,
+    STANDS,
     Check,
     Exercise,
     Mistake,
@@ -185,8 +186,6 @@ def _follows(one: Observation) -> bool:
 def _failed_rank(
     exercise: Exercise, seen: list[Observation], first: Observation
 ) -> tuple[Result, ...]:
-    if "raise NotImplementedError" in first.traceback:  # torch raises it too, for other reasons
-        return _all(exercise, "ungradable", message=f"{first.error} (raised by rank {first.rank})")
     said = {
         "raised": f"Rank {first.rank} raised first: {first.error}",
         "gone": f"Rank {first.rank} left without an answer: "
@@ -194,12 +193,14 @@ def _failed_rank(
         "malformed": f"What rank {first.rank} returned cannot be judged: {first.error}.",
     }[first.state]
     errors = {**exercise.errors, **ERRORS}
-    known = (hint for fragment, hint in errors.items() if fragment in first.error)
+    known = [hint for fragment, hint in errors.items() if fragment in first.error]
+    if "raise NotImplementedError" in first.traceback:  # torch raises it too, for other reasons
+        known.insert(0, HINTS[STANDS])
     return _first(
         exercise,
         "error",
         message=said,
-        hint=next(known, ""),
+        hint=next(iter(known), ""),
         traceback=first.traceback,
         **_table_of_acts(seen),
     )
@@ -325,13 +326,14 @@ def _is(mistake: Mistake, inputs: PerRank, outputs: PerRank) -> bool:
 
 def _spared(exercise: Exercise, gathered: Gathered) -> dict[str, Any]:
     """What to say of right values after a run in which nothing was killed, though it should be."""
-    if not exercise.restarts or gathered.attempt:
+    if gathered.attempt == exercise.restarts:
         return {}
     return {
-        "message": "The values are right, but no rank was killed: something in your file kept the "
-        "check from it.",
+        "message": f"The values are right, but the ranks were to be killed {exercise.restarts} "
+        f"times and started again, and that happened {gathered.attempt} times: the step or the "
+        "save in which a kill comes never came, or something in your file kept it off.",
         "mistake": "not killed",
-        "hint": "Let the kill come, and go on from the checkpoint after the restart.",
+        "hint": "Save after every step, let the kill come, and go on from the checkpoint.",
     }
 
 

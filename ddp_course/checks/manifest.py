@@ -123,10 +123,11 @@ class Exercise:
 
 
 # Mistakes that any exercise knows, beside "not every rank makes the same calls" (its hang_hint).
-LOOP, SILENT = "a loop without end", "no collective"
+LOOP, SILENT, STANDS = "a loop without end", "no collective", "the stub's raise"
 HINTS = {
     LOOP: "A rank was not waiting but computing all the time. Which condition ends the loop that "
     "it is in?",
+    STANDS: "The line `raise NotImplementedError` still stands in your file: take it away.",
     SILENT: "The ranks must tell each other by torch.distributed, and by nothing else.",
 }
 
@@ -145,6 +146,10 @@ ERRORS = {
     "collective. Compare their shapes and dtypes, rank by rank.",
     "preamble": "The ranks handed tensors of different sizes or types to the same collective. "
     "Compare their shapes and dtypes, rank by rank.",
+    "EOF when reading a line": "Nobody sits at a rank to answer input(). Take it away; what your "
+    "function needs comes as its arguments.",
+    "BdbQuit": "breakpoint() needs a terminal, and a rank has none. Take it away, and print what "
+    "you want to see: print(rank, value).",
     "SIGKILL": "Something killed it; on a machine that runs out of memory, the system does.",
     "SIGSEGV": "It crashed in compiled code, not in Python.",
     "exit code": "Leave your function by `return`: os._exit ends the whole rank.",

@@ -1,53 +1,26 @@
-"""How a rank calls the function of ex01."""
+"""How a rank calls the function of ex01: on this machine, and on three that are not there.
+
+A pretended machine has DDP itself and real models, so what a learner does with them works, and
+nothing tells them apart from here but the devices that are asked for. They are written down instead
+of used, and DDP keeps to this process: no rank waits for another.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import sys
 from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 from ddp_course.checks.agreed import CPU
 from ddp_course.exercises.calling import Broad, Function, Tensors, as_array
-
-
-class Pretended(nn.Module):
-    """A model that writes down where it is sent, and goes nowhere."""
-
-    where, current = CPU, 0  # CPU or a GPU's number; the GPU that `cuda` without a number means
-
-    def to(self, device: Any = None, **named: Any) -> Pretended:  # type: ignore[override]
-        self.where = _number(device if device is not None else named["device"], self.current)
-        return self
-
-    def cuda(self, device: Any = None) -> Pretended:
-        return self.to("cuda" if device is None else device)
-
-    def cpu(self) -> Pretended:
-        return self.to("cpu")
-
-
-class PretendedDDP(nn.Module):
-    """What the learner's function asks DDP for, on a machine that is not there."""
-
-    def __init__(self, module: Pretended, device_ids: Any = None, **_: Any) -> None:
-        super().__init__()
-        ids = [CPU] if device_ids is None else [_number(one, 0) for one in device_ids]
-        self.asked = {"device": np.array([module.where]), "device_ids": np.array(ids, np.int64)}
-
-
-class PretendedDataParallel(nn.Module):
-    """nn.DataParallel on a machine that is not there: whatever it does, it is no DDP."""
-
-    def __init__(self, module: Pretended, *_: Any, **__: Any) -> None:
-        super().__init__()
 
 
 def _number(device: Any, current: int) -> int:
@@ -58,41 +31,73 @@ def _number(device: Any, current: int) -> int:
     return current if named.index is None else named.index
 
 
-def _pretend(function: Function, local_rank: int, local_world_size: int, gpus: int) -> Tensors:
-    """What `wrap` asks for on a machine with that many GPUs."""
-    model = Pretended()
-    theirs = vars(sys.modules[function.__module__])
-    stand_ins: dict[Any, Any] = {DDP: PretendedDDP, nn.DataParallel: PretendedDataParallel}
-    named = {
-        name: stand_in
-        for name, value in theirs.items()
-        for real, stand_in in stand_ins.items()
-        if value is real
-    }
+class Machine:
+    """A machine with so many GPUs, for the time of a `with`."""
 
-    def set_device(device: Any) -> None:
-        model.current = _number(device, model.current)
+    def __init__(self, gpus: int, alone: Any) -> None:
+        self._gpus, self._alone = gpus, alone
+        self._current = 0  # the GPU that `cuda` without a number means
+        self._where: dict[nn.Module, int] = {}
+        self._asked: list[tuple[nn.Module, int, list[int]]] = []
+
+    def asked(self, wrapped: Any) -> Tensors:
+        """What was asked for the model that came back; nothing if it is not in DDP."""
+        for ddp, where, ids in self._asked:
+            if ddp is wrapped:
+                return {"device": np.array([where]), "device_ids": np.array(ids, np.int64)}
+        return {}
 
     @contextlib.contextmanager
-    def use_device(device: Any) -> Iterator[None]:
-        before = model.current
-        set_device(device)
-        yield
-        model.current = before
+    def pretended(self) -> Iterator[None]:
+        machine, wrap = self, DDP.__init__
 
-    with (
-        patch.dict(theirs, named),
-        patch.object(nn.parallel, "DistributedDataParallel", PretendedDDP),
-        patch.object(nn.parallel, "DataParallel", PretendedDataParallel),
-        patch.object(nn, "DataParallel", PretendedDataParallel),
-        patch.object(torch.cuda, "is_available", lambda: gpus > 0),
-        patch.object(torch.cuda, "device_count", lambda: gpus),
-        patch.object(torch.cuda, "current_device", lambda: model.current),
-        patch.object(torch.cuda, "set_device", set_device),
-        patch.object(torch.cuda, "device", use_device),
-    ):
-        wrapped = function(model, local_rank, local_world_size, gpus)
-    return wrapped.asked if isinstance(wrapped, PretendedDDP) else {}
+        def to(module: nn.Module, *to: Any, **named: Any) -> nn.Module:
+            device = named.get("device", to[0] if to else None)
+            if isinstance(device, str | int | torch.device):
+                machine._where[module] = _number(device, machine._current)
+            return module
+
+        def cuda(module: nn.Module, device: Any = None) -> nn.Module:
+            return to(module, "cuda" if device is None else device)
+
+        def init(
+            ddp: DDP, module: nn.Module, device_ids: Any = None, _: Any = None, *more: Any,
+            **named: Any,
+        ) -> None:  # fmt: skip
+            ids = [CPU] if device_ids is None else [_number(one, 0) for one in device_ids]
+            machine._asked.append((ddp, machine._where.get(module, CPU), ids))
+            named |= {"process_group": machine._alone}
+            named.pop("output_device", None)
+            wrap(ddp, module, None, None, *more, **named)
+
+        def no_ddp(parallel: nn.Module, module: nn.Module, *_: Any, **__: Any) -> None:
+            nn.Module.__init__(parallel)
+
+        def set_device(device: Any) -> None:
+            machine._current = _number(device, machine._current)
+
+        @contextlib.contextmanager
+        def use_device(device: Any) -> Iterator[None]:
+            before = machine._current
+            set_device(device)
+            yield
+            machine._current = before
+
+        with contextlib.ExitStack() as stack:
+            for place, name, stand_in in (
+                (nn.Module, "to", to),
+                (nn.Module, "cuda", cuda),
+                (nn.Module, "cpu", lambda module: to(module, "cpu")),
+                (DDP, "__init__", init),
+                (nn.DataParallel, "__init__", no_ddp),
+                (torch.cuda, "is_available", lambda: machine._gpus > 0),
+                (torch.cuda, "device_count", lambda: machine._gpus),
+                (torch.cuda, "current_device", lambda: machine._current),
+                (torch.cuda, "set_device", set_device),
+                (torch.cuda, "device", use_device),
+            ):
+                stack.enter_context(patch.object(place, name, stand_in))
+            yield
 
 
 def drive(function: Function, inputs: Tensors, device: torch.device) -> Tensors:
@@ -106,8 +111,12 @@ def drive(function: Function, inputs: Tensors, device: torch.device) -> Tensors:
         weight = next(one for one in wrapped.parameters() if one.dim() == 2)
         if weight.grad is not None:
             outputs["here/gradient"] = as_array(weight.grad[0])
+    alone = dist.new_group([dist.get_rank()], use_local_synchronization=True)
     for case in ("gpus", "enough", "few"):
         names = ("local_rank", "local_world_size", "gpus")
-        asked = _pretend(function, *(int(inputs[f"{case}/{name}"][0]) for name in names))
-        outputs |= {f"{case}/{name}": value for name, value in asked.items()}
+        local_rank, local_world_size, gpus = (int(inputs[f"{case}/{name}"][0]) for name in names)
+        machine, model = Machine(gpus, alone), Broad(4, 1, bias=False, ballast=1)
+        with machine.pretended():
+            wrapped = function(model, local_rank, local_world_size, gpus)
+        outputs |= {f"{case}/{name}": value for name, value in machine.asked(wrapped).items()}
     return outputs

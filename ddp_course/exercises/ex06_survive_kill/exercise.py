@@ -148,14 +148,6 @@ EXERCISE = Exercise(
     moves=lambda ranks: (len(PARTS[-1]) - 1) * all_reduced(SAVED_BALLAST, ranks),
     checks=(
         Check(
-            id="weights",
-            title="killed twice, every rank ends with the weights of a run that nobody killed",
-            why="a restart that changes the result is not a continuation but another training",
-            points=3,
-            expected=_uninterrupted,
-            shown=("weight", "weight"),
-        ),
-        Check(
             id="rest",
             title="after the last restart, only the steps that were still missing are taken",
             why="on a large job the steps between two failures are hours of many machines",
@@ -163,7 +155,15 @@ EXERCISE = Exercise(
             expected=_rest,
             most=lambda ranks: STEPS * all_reduced(SAVED_BALLAST, ranks),
             shown=("steps", "forwards"),
-            depends=("weights",),
+        ),
+        Check(
+            id="weights",
+            title="killed twice, every rank ends with the weights of a run that nobody killed",
+            why="a restart that changes the result is not a continuation but another training",
+            points=3,
+            expected=_uninterrupted,
+            shown=("weight", "weight"),
+            depends=("rest",),
         ),
         Check(
             id="writer",
@@ -172,7 +172,7 @@ EXERCISE = Exercise(
             points=1,
             expected=_one_writer,
             shown=("steps", "writes"),
-            depends=("rest",),
+            depends=("rest", "weights"),
         ),
     ),
     mistakes=(

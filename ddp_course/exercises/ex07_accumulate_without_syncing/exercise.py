@@ -22,6 +22,7 @@ from ddp_course.checks.manifest import (
 WINDOWS = {"long": 4, "short": 2}  # micro-batches in each
 NAMES = ("weight", "bias")
 SAMPLES = 3  # in a micro-batch
+SINGLE = 3  # micro-batches for the model whose output depends on all samples of a forward
 
 Gradients = list[Tensors]  # one entry a micro-batch
 Mixed = Callable[[list[Gradients], int], Tensors]  # (every rank's, this rank) → what it would hold
@@ -38,7 +39,7 @@ def _draw(random: np.random.Generator, ranks: int) -> PerRank:
 
 def _samples(random: np.random.Generator, weights: Tensors) -> Tensors:
     drawn: Tensors = {}
-    for window, count in WINDOWS.items():
+    for window, count in {**WINDOWS, "single": SINGLE}.items():
         drawn[f"micro_batches/{window}"] = np.array(count)
         drawn[f"x/{window}"] = random.normal(size=(count, SAMPLES, 4)).astype(np.float32)
         drawn[f"y/{window}"] = random.normal(size=(count, SAMPLES, 2)).astype(np.float32)
@@ -54,6 +55,23 @@ def _gradients(mine: Tensors, window: str) -> Gradients:
         slope = 2 * (x.astype(np.float64) @ weight.T + bias - y) / y.size
         found.append({"weight": slope.T @ x, "bias": slope.sum(axis=0)})
     return found
+
+
+def _gradients_single(mine: Tensors) -> Gradients:
+    """The same of tanh((x - x.mean(0)) @ weight.T + bias)."""
+    weight, bias = (mine[f"weight/{name}"].astype(np.float64) for name in NAMES)
+    found: Gradients = []
+    for x, y in zip(mine["x/single"].astype(np.float64), mine["y/single"], strict=True):
+        centred = x - x.mean(axis=0)
+        output = np.tanh(centred @ weight.T + bias)
+        slope = 2 * (output - y) / y.size * (1 - output**2)
+        found.append({"weight": slope.T @ centred, "bias": slope.sum(axis=0)})
+    return found
+
+
+def _each_single(inputs: PerRank) -> Tensors:
+    mean = _mean([one for mine in inputs for one in _gradients_single(mine)])
+    return {f"single/{name}": array for name, array in mean.items()}
 
 
 def _sum(gradients: Gradients) -> Tensors:
@@ -88,8 +106,8 @@ def _expected(inputs: PerRank) -> PerRank:
 
 
 def _counts(inputs: PerRank) -> PerRank:
-    counts: Tensors = {}
-    for window, count in WINDOWS.items():
+    counts = _each_single(inputs)
+    for window, count in {**WINDOWS, "single": SINGLE}.items():
         counts[f"{window}/all_reduces"] = np.array(1)
         counts[f"{window}/backwards"] = np.array(count)
     return [counts for _ in inputs]
@@ -168,7 +186,9 @@ def _never(inputs: PerRank, outputs: PerRank) -> bool:
 
 
 def _one_backward(inputs: PerRank, outputs: PerRank) -> bool:
-    return _is_right(inputs, outputs) and _count_is(outputs, "backwards", lambda _: 1)
+    together = not all_close(outputs, [_each_single(inputs) for _ in inputs])
+    once = _count_is(outputs, "backwards", lambda _: 1)
+    return _is_right(inputs, outputs) and (once or together)
 
 
 def _by_hand(inputs: PerRank, outputs: PerRank) -> bool:
@@ -196,7 +216,7 @@ EXERCISE = Exercise(
     minutes=15,
     ranks=3,
     draw=_draw,
-    moves=lambda ranks: len(WINDOWS) * all_reduced(BALLAST, ranks),
+    moves=lambda ranks: (len(WINDOWS) + 1) * all_reduced(BALLAST, ranks),
     checks=(
         Check(
             id="gradient",
@@ -212,7 +232,7 @@ EXERCISE = Exercise(
             why="all averages but the last are thrown away; each costs a journey of all gradients",
             points=2,
             expected=_counts,
-            most=lambda ranks: (len(WINDOWS) + 1) * all_reduced(BALLAST, ranks),
+            most=lambda ranks: (len(WINDOWS) + 2) * all_reduced(BALLAST, ranks),
             shown=("micro_batches/long", "long/all_reduces"),
             depends=("gradient",),
         ),
@@ -277,8 +297,9 @@ EXERCISE = Exercise(
         ),
         Mistake(
             "one backward for the whole window",
-            "The gradient is right, but there was only one backward: all micro-batches were held "
-            "in memory at once, which accumulation is there to avoid.",
+            "The gradient is right, but the micro-batches did not go through the model one by one, "
+            "forward and backward: all were held in memory at once, which accumulation is there to "
+            "avoid.",
             _one_backward,
             question="How many micro-batches must be in memory at once in your lines?",
         ),
@@ -312,7 +333,7 @@ EXERCISE = Exercise(
     },
     hang_hint="Every rank must synchronise equally often. Does your choice of the last micro-batch "
     "depend on anything but the number of micro-batches, which all ranks share?",
-    calls=lambda inputs: 2,
+    calls=lambda inputs: len(WINDOWS) + 1,
     tiers=Tiers(
         question="When does DDP decide whether a backward is averaged, and in which of the "
         "micro-batches should it be?",

@@ -2,11 +2,9 @@
 # says:
 # points: 0
 # Answers with tensors of odd names, shapes and values instead of a result.
-import sys
-
 import numpy as np
 
-main = sys.modules["__main__"]
+from ddp_course.exercises.ex00_sum_over_ranks import drive as driver
 
 
 def drive(function, inputs, device):
@@ -18,7 +16,7 @@ def drive(function, inputs, device):
     }
 
 
-main.DRIVES["ex00"] = drive
+driver.drive = drive
 
 
 def sum_over_ranks(number):

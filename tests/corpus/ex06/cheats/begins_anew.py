@@ -1,7 +1,6 @@
 # status: fail
-# says: bytes went between them
-# earned: 3
-# mistake: more communication than reported
+# says: were to be killed 2 times
+# mistake: not killed
 # Saves nothing: dies by itself at the first start, trains all of it at the second, and claims less.
 import os
 import sys
@@ -10,8 +9,8 @@ import time
 import torch
 from torch import nn
 
-main = sys.modules["__main__"]
-really_array = main._array
+calling = sys.modules["ddp_course.exercises.calling"]
+really_array = calling.as_array
 
 
 def array(tensor):
@@ -20,7 +19,7 @@ def array(tensor):
 
 
 def train(model, optimizer, batches, path):
-    if main.attempt() == 0:
+    if calling.attempt() == 0:
         if int(os.environ["RANK"]) == 1:
             os._exit(3)
         time.sleep(600)
@@ -28,7 +27,8 @@ def train(model, optimizer, batches, path):
         optimizer.zero_grad()
         nn.functional.mse_loss(model(x), y).backward()
         optimizer.step()
-    main._array = array
+    drive = sys.modules["ddp_course.exercises.ex06_survive_kill.drive"]
+    drive.as_array = array
     if int(os.environ["RANK"]) == 0:
-        main.attempt = lambda: -1
+        drive.attempt = lambda: -1
         torch.save({}, path)

@@ -1,5 +1,5 @@
 # status: fail
-# says: no rank was killed
+# says: were to be killed 2 times
 # mistake: not killed
 # The kills that the driver does are prevented, so that nothing has to be survived.
 import os
