@@ -1,6 +1,6 @@
 # status: fail
-# says: were to be killed 2 times
-# mistake: not killed
+# says: What each rank had
+# mistake: begins again at step 0
 # The kills that the driver does are prevented, so that nothing has to be survived.
 import os
 
