@@ -325,17 +325,13 @@ class _Batch:
     ) -> Record:
         attempt = results.next_attempt(earlier, sha256)
         policy = self._options.policy
-        late = policy.lateness(student, attempt)
         record = results.record(
-            student.id,
+            student,
             verdict,
+            policy.lateness(student, attempt),
             sandbox=self._contained,
             sha256=sha256,
             attempt=attempt,
-            submitted=student.submitted,
-            late_s=late.late_s,
-            penalty=late.penalty,
-            note=late.note,
         )
         return results.write(self._out, record, counts=policy.counts)
 

@@ -20,7 +20,7 @@ from typing import Any
 from ddp_course import __version__
 from ddp_course.checks.verdict import SIGNS, Result, Verdict
 from ddp_course.errors import BadArgument, NoEvidence
-from ddp_grading.policy import Policy
+from ddp_grading.policy import Lateness, Policy
 from ddp_grading.roster import Student
 from ddp_grading.store import clean, database, tidy_id
 
@@ -131,35 +131,28 @@ def exercises() -> dict[str, str]:
 
 
 def record(
-    student: str,
+    student: Student,
     verdict: Verdict,
+    late: Lateness | None = None,
     *,
     sandbox: str,
     sha256: str = "",
     attempt: int = 1,
-    submitted: datetime | None = None,
-    late_s: float = 0.0,
-    penalty: float = 0.0,
-    note: str = "",
-    graded: datetime | None = None,
 ) -> Record:
     """The record of a verdict; texts are cleaned and cut.
 
     Raises BadArgument when the verdict does not fit the manifest.
     """
-    return Record(
-        student=tidy_id(student),
+    one = Record(
+        student=tidy_id(student.id),
         exercise=verdict.exercise,
         attempt=attempt,
         checks=tuple(map(_cleaned, verdict.results)),
         sha256=sha256,
-        submitted=submitted.isoformat() if submitted else None,
-        late_s=late_s,
-        penalty=penalty,
-        note=clean(note),
         sandbox=clean(sandbox),
-        graded=(graded or datetime.now(UTC)).isoformat(timespec="seconds"),
+        graded=datetime.now(UTC).isoformat(timespec="seconds"),
     )
+    return _judged(one, student, late or Lateness())
 
 
 def write(out: Path | str, new: Record, *, counts: str = "last") -> Record:
@@ -203,11 +196,7 @@ def judge_lateness(
             if one.sha256 != sha256:
                 then = datetime.fromisoformat(one.submitted) if one.submitted else None
                 mine = replace(student, submitted=then, attempts=None)
-            late = policy.lateness(mine, one.attempt)
-            at = mine.submitted.isoformat() if mine.submitted else None
-            tried.append(
-                replace(one, submitted=at, late_s=late.late_s, penalty=late.penalty, note=late.note)
-            )
+            tried.append(_judged(one, mine, policy.lateness(mine, one.attempt)))
         return _store(db, tried, policy.counts) if tried else None
 
 
@@ -244,6 +233,12 @@ def read_all(out: Path | str) -> Gradebook:
 def checks_as_dicts(one: Record) -> list[dict[str, Any]]:
     """The checks of a record as plain values, for the database and for exports."""
     return [{name: getattr(check, name) for name in KEPT} for check in one.checks]
+
+
+def _judged(one: Record, student: Student, late: Lateness) -> Record:
+    at = student.submitted.isoformat() if student.submitted else None
+    note = clean(late.note)
+    return replace(one, submitted=at, late_s=late.late_s, penalty=late.penalty, note=note)
 
 
 def _cleaned(one: Result) -> Result:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
-from datetime import UTC, datetime
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from ddp_course.checks.exercises import EXERCISES
 from ddp_course.checks.verdict import SIGNS, Result, Verdict
 from ddp_grading import results, roster, store
+from ddp_grading.policy import Lateness
 from ddp_grading.results import Record
 from ddp_grading.roster import Student
 
@@ -72,10 +73,11 @@ def record(
 ) -> Record:
     """A record as the grader makes it."""
     texts = {key: more.pop(key) for key in ("message", "mistake") if key in more}
+    late = Lateness(**{key: more.pop(key) for key in ("late_s", "penalty", "note") if key in more})
+    person = Student(student, submitted=more.pop("submitted", None))
     found = verdict(exercise, statuses or ["pass"], **texts)
-    more.setdefault("sandbox", BOX)
-    more.setdefault("graded", datetime(2026, 3, 2, tzinfo=UTC))
-    return results.record(student, found, **more)
+    one = results.record(person, found, late, **{"sandbox": BOX, **more})
+    return replace(one, graded="2026-03-02T00:00:00+00:00")
 
 
 def make_class(out: Path) -> list[Student]:

@@ -31,6 +31,7 @@ from ddp_course.checks.supervisor import Gathered, Observation, Supervisor
 from ddp_course.checks.verdict import Result, Verdict
 from ddp_course.errors import CourseError
 from ddp_grading import results, witness
+from ddp_grading.roster import Student
 
 ROOT = Path(__file__).resolve().parent.parent
 SUM, MEAN, KILLED = EXERCISES["ex00"], EXERCISES["ex02"], EXERCISES["ex06"]
@@ -417,8 +418,8 @@ def an_answer_is_given_once() -> None:
 
 
 def marks() -> None:
-    good = results.record("ada", Verdict(SUM.name, SUM.title, judge.assess(SUM, gathered(SUM))),
-                          sandbox="x")  # fmt: skip
+    found = Verdict(SUM.name, SUM.title, judge.assess(SUM, gathered(SUM)))
+    good = results.record(Student("ada"), found, sandbox="x")
     assert (good.points, good.score) == (3, 3.0)
     renamed = tuple(replace(one, id=f"my-{one.id}") for one in good.checks)
     doubled = tuple(replace(one, max_points=9) for one in good.checks)
