@@ -139,7 +139,8 @@ def _unpack(value: Any, frames: list[dict[str, Any]], began: float) -> Any:
     if isinstance(value, dict) and value.keys() == {"frame"}:
         return frames[value["frame"]]
     if isinstance(value, dict) and value.keys() == {"names", "rows"}:
-        entries = [dict(zip(value["names"], row, strict=True)) for row in value["rows"]]
+        pairs = (zip(value["names"], row, strict=True) for row in value["rows"])
+        entries = [{name: one for name, one in row if one is not None} for row in pairs]
         return _unpack(entries, frames, began)
     if isinstance(value, dict):
         return {

@@ -162,7 +162,7 @@ def left_in_the_middle(e: Evidence, rank: int) -> bool:
     mine = e.ledgers.get(rank)
     if mine is None:
         return True  # os._exit leaves no word
-    return bool(mine.groups) and e.source.may_exit_inside
+    return getattr(mine, "in_group", bool(mine.groups)) and e.source.may_exit_inside
 
 
 def in_function(e: Evidence, rank: int, *names: str) -> bool:
@@ -202,6 +202,12 @@ def is_importing(e: Evidence, rank: int) -> bool:
     return any(file.startswith("<frozen importlib") for file in inner)
 
 
+def is_compiling(e: Evidence, rank: int) -> bool:
+    """Whether a rank was in torch.compile's compiler."""
+    mine = e.ledgers.get(rank)
+    return mine is not None and any("/torch/_inductor/" in frame.file for frame in mine.stack)
+
+
 def in_call(e: Evidence, rank: int) -> Entry | None:
     """The collective or message in which a rank stands."""
     last = e.last(rank)
@@ -226,6 +232,8 @@ def blocked_in(e: Evidence, rank: int) -> str:
     if mine is None or not mine.stack:
         return ""
     inner = mine.stack[-1]
+    if is_compiling(e, rank):
+        return ""
     if inner.function == "_shutdown" and Path(inner.file).name == "threading.py":
         return "a thread of its own that has not ended"
     if not e.source.is_own(inner.file):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ddp_course.diagnosis.evidence import Evidence
 from ddp_course.diagnosis.kinds import Cause
 from ddp_course.diagnosis.words import brought, call_name, call_text, counted, named
+from ddp_course.observe import ledger
 from ddp_course.observe.ledger import pairs
 
 
@@ -37,6 +40,66 @@ def unlike(e: Evidence) -> Cause | None:
 
 def diverged(e: Evidence) -> Cause | None:
     """Replicas that should be equal and are not: nothing failed, and the training is wrong."""
+    if order := _other_order(e):
+        return order
+    first = getattr(ledger, "first_difference", None)
+    part = first(e.ledgers) if first else None
+    return _by_digests(e) if part is None else _parted(e, part)
+
+
+def _parted(e: Evidence, part: Any) -> Cause:
+    """From which step on, in which parameters, and why."""
+    names, replica = part.parameters, part.replica
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    facts = {
+        "model": f"DDP({replica.name})", "few": named(part.ranks), "step": str(part.after),
+        "since": str(part.since) if part.since else "", "parameters": f"{names[0]}{more}",
+        "are": "are" if len(names) > 1 else "is",
+    }  # fmt: skip
+    rank = part.ranks[0]
+    if scales := _scales(e):
+        return Cause("replicas-diverge.scaler", rank, facts | {"scales": scales})
+    if part.after == 0:
+        return Cause("replicas-diverge.start", rank, facts)
+    place = replica.parameters.index(names[0])
+    frozen = [after for after, values in replica.samples.items() if values[place] is None]
+    if frozen and min(frozen) < part.after and part.since is not None:
+        return Cause("replicas-diverge.unfrozen", rank, facts)
+    return Cause("replicas-diverge.step", rank, facts)
+
+
+def _scales(e: Evidence) -> str:
+    """ "1024 on rank 0, 256 on rank 1", if the ranks' scalers differ at the same update."""
+    by_rank = {
+        rank: told for rank, mine in e.ledgers.items() if (told := getattr(mine, "scales", {}))
+    }
+    common = set.intersection(*map(set, by_rank.values())) if by_rank else set()
+    for update in sorted(common):
+        told = {rank: scales[update] for rank, scales in by_rank.items()}
+        if len(set(told.values())) > 1:
+            return ", ".join(f"{scale:g} on rank {rank}" for rank, scale in told.items())
+    return ""
+
+
+def _other_order(e: Evidence) -> Cause | None:
+    """Layers that the ranks registered in different orders: DDP pairs parameters by their place."""
+    models: dict[tuple[int, tuple[int, ...]], dict[int, Any]] = {}
+    for rank, mine in e.ledgers.items():
+        for replica in getattr(mine, "replicas", ()):
+            models.setdefault((replica.number, replica.ranks), {})[rank] = replica
+    for by_rank in models.values():
+        first, *others = by_rank.items()
+        for rank, replica in others:
+            for ours, theirs in zip(replica.parameters, first[1].parameters, strict=False):
+                if ours != theirs:
+                    facts = {"model": f"DDP({replica.name})", "few": f"rank {rank}", "ours": ours,
+                             "first": f"rank {first[0]}", "others": theirs}  # fmt: skip
+                    return Cause("replicas-diverge.order", rank, facts)
+    return None
+
+
+def _by_digests(e: Evidence) -> Cause | None:
+    """What the ranks themselves reported as digests."""
     for name, by_rank in _digests(e).items():
         if len(by_rank) < 2 or len(set(by_rank.values())) == 1:
             continue

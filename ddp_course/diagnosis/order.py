@@ -304,8 +304,14 @@ def _goes_on(e: Evidence, entry: Entry) -> bool:
 def uneven(e: Evidence, sides: Sides, count: int, went_on: str) -> Cause:
     """Some ranks made fewer steps; with no call of their own in `sides`, they have none left."""
     theirs = sides.theirs
+    mine, ledger = sides.entered.get(sides.few[0]), e.ledgers[sides.few[0]]
+    passes = getattr(mine or ledger, "passes", 0) if theirs.part else 0  # of DDP's forwards
+    gradient = (theirs.part or "").startswith("gradient") and not ledger.dropped
+    if passes and not gradient:
+        count = passes
     facts = {
         "few": named(sides.few), "many": named(sides.many), "steps": counted(count, "step"),
+        "passes": f"{passes} forwards" if gradient and passes > count else "",
         "rounds": counted(count, "round"), "at": call_place(theirs), "next": went_on,
         "name": call_name(theirs), "waited": seconds(waited_s(e, sides.many)),
         "over": e.source.loops_over(place(theirs)), "done": "" if went_on else "was done",

@@ -23,6 +23,7 @@ from ddp_course.diagnosis.evidence import (
     in_function,
     in_loader,
     in_spawn,
+    is_compiling,
     is_importing,
     last_step,
     left_in_the_middle,
@@ -42,6 +43,7 @@ from ddp_course.diagnosis.kinds import Cause
 from ddp_course.diagnosis.order import Sides, different, met_before, uneven
 from ddp_course.diagnosis.words import (
     call_name,
+    call_place,
     call_text,
     counted,
     named,
@@ -61,10 +63,12 @@ _EARLIER_ROW_MAY_BE_WHY = "different-collectives", "uneven-steps", "one-rank-onl
 
 def standstill(e: Evidence) -> Cause | None:
     """The first collective that some ranks entered and others did not, or not alike."""
-    rows = [row for row in e.rows if row.verdict != "same" and any(row.entries.values())]
+    rows = [row for row in e.rows if _does_not_fit(row)]
     if not rows:
         return _too_late(e) or _no_message(e) or _same_call(e, [])
     row = _root_of(e, rows)
+    if row.group == "new_group":
+        return _unlike_groups(e, row)
     if apart := _other_groups(e, row):
         return apart
     entered = {rank: entry for rank, entry in row.entries.items() if entry is not None}
@@ -73,6 +77,34 @@ def standstill(e: Evidence) -> Cause | None:
     if found is None or found.kind not in _EARLIER_ROW_MAY_BE_WHY:
         return found
     return met_before(e, row) or _by_exception(e, found)
+
+
+def _does_not_fit(row: Row) -> bool:
+    """Whether ranks lack a call, or brought different ones; another line of code is no trouble."""
+    entered = [entry for entry in row.entries.values() if entry is not None]
+    alike = {(n.op, n.elements, n.dtypes, getattr(n, "members", ())) for n in entered}
+    return bool(entered) and (
+        row.verdict == "missing" or (row.verdict == "differs" and len(alike) > 1)
+    )
+
+
+def _unlike_groups(e: Evidence, row: Row) -> Cause | None:
+    """Ranks that made different groups by the same call of new_group, or did not make it."""
+    entered = {rank: entry for rank, entry in row.entries.items() if entry is not None}
+    lacking = sorted(row.entries.keys() - entered.keys())
+    sides: dict[tuple[int, ...], list[int]] = {}
+    for rank, entry in entered.items():
+        sides.setdefault(getattr(entry, "members", ()), []).append(rank)
+    if not waited_long(e, range(e.ranks)):
+        return None
+    told = [f"{named(who)} made one of {named(of)}" for of, who in sides.items()]
+    told += [f"{named(lacking)} made none"] if lacking else []
+    facts = {
+        "number": str(row.n),
+        "sides": "; ".join(told),
+        "at": call_place(next(iter(entered.values()))),
+    }
+    return Cause("different-groups.unlike", None, facts, "new_group", standing=True)
 
 
 def _root_of(e: Evidence, rows: list[Row]) -> Row:
@@ -533,11 +565,12 @@ def _blocked(e: Evidence) -> Cause | None:
 
 
 def _importing(e: Evidence) -> Cause | None:
-    ranks = [rank for rank in range(e.ranks) if is_importing(e, rank)]
-    if not ranks or e.ended != "time-out":
-        return None
-    facts = {"who": named(ranks), "at": standing_at(e, ranks[0]), **_more_time(e)}
-    return Cause("too-slow.importing", None, facts, standing=True)
+    for name, rule in (("too-slow.importing", is_importing), ("too-slow.compiling", is_compiling)):
+        ranks = [rank for rank in range(e.ranks) if rule(e, rank)]
+        if ranks and e.ended == "time-out":
+            facts = {"who": named(ranks), "at": standing_at(e, ranks[0]), **_more_time(e)}
+            return Cause(name, None, facts, standing=True)
+    return None
 
 
 def _in_collectives(e: Evidence) -> Cause | None:

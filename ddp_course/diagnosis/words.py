@@ -26,7 +26,7 @@ def call_name(entry: Entry) -> str:
         tag = f" with tag {entry.p2p.tag}" if entry.p2p.tag else ""
         where = "from" if entry.p2p.direction == "recv" else "to"
         return f"{entry.p2p.direction} {where} {peer}{tag}"
-    group = "" if entry.group in ("", "0") else f" of group {entry.group[:12]}"
+    group = "" if entry.group in ("", "0", "new_group") else f" of group {entry.group[:12]}"
     return f"{entry.op} #{entry.n}{group}"
 
 
@@ -64,7 +64,7 @@ def brought(entry: Entry) -> str:
 
 def seconds(value_s: float) -> str:
     """ "10.0 s"; nothing for a time too short to be worth a word."""
-    return f"{value_s:.1f} s" if value_s >= 0.05 else ""
+    return f"{value_s:.1f} s" if value_s >= 0.5 else ""
 
 
 def counted(count: int, noun: str) -> str:
