@@ -360,7 +360,7 @@ def _judge_unsafely(exercise: Exercise, path: Path) -> Verdict:
     if reason:
         return box.verdict_of(exercise, "ungradable", reason)
     for _ in range(2):  # what is our fault is tried once more
-        gathered, run_folder = judge._run(exercise, path, None)
+        gathered, run_folder = judge.run_ranks(exercise, path, None)
         found = judge.assess(exercise, gathered)
         shutil.rmtree(run_folder, ignore_errors=True)
         if found[0].status != "infra":

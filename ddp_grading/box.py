@@ -156,7 +156,7 @@ class Box:
             for one in gathered.observations:
                 ended = self._codes.get(str(one.rank)) if isinstance(self._codes, dict) else None
                 if one.state == "gone" and type(ended) is int:  # for the reader only
-                    one.followed, one.error = ended == -signal.SIGTERM, judge._ending(ended)
+                    one.followed, one.error = ended == -signal.SIGTERM, judge.ending(ended)
         return gathered
 
     @property

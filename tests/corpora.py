@@ -1,6 +1,8 @@
 """The corpus: answers of every kind, and what the verifier must make of each.
 
-    tests/corpus/<exercise>/<kind>/<name>.py      kind: accepted, wrong, cheats, runaways
+    tests/corpus/<exercise>/<kind>/<name>.py      kind: accepted, cheats, runaways
+
+The wrong answers that the course knows are in ddp_course/exercises/<stem>/wrong.
 
 An entry begins with comments that say what is expected, and what it is:
 
@@ -13,6 +15,7 @@ An entry begins with comments that say what is expected, and what it is:
 
 from __future__ import annotations
 
+import ast
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +23,7 @@ from ddp_course.checks.exercises import EXERCISES
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = Path(__file__).parent / "corpus"
+KNOWN = ROOT / "ddp_course" / "exercises"
 BEGIN, END = "    # TODO: write from here …\n", "    # … to here"
 
 
@@ -77,6 +81,25 @@ def read(path: Path) -> Entry:
     )
 
 
+def read_wrong(path: Path) -> Entry:
+    """A wrong answer that the course knows: lines below the mistake's name."""
+    text = path.read_text()
+    tree = ast.parse(text)
+    lines = text.splitlines()[tree.body[0].end_lineno :]
+    return Entry(
+        exercise=path.parent.parent.name.partition("_")[0],
+        kind="wrong",
+        path=path,
+        status=("fail",),
+        says="",
+        mistake=(ast.get_docstring(tree) or "").partition("\n")[0],
+        fills=True,
+        lines="\n".join(lines).strip("\n"),
+    )
+
+
 def entries(*kinds: str) -> list[Entry]:
     """All entries of these kinds."""
-    return [read(path) for kind in kinds for path in sorted(FOLDER.glob(f"*/{kind}/*.py"))]
+    wrong = [read_wrong(path) for path in sorted(KNOWN.glob("*/wrong/*.py"))]
+    others = [read(path) for kind in kinds for path in sorted(FOLDER.glob(f"*/{kind}/*.py"))]
+    return wrong * ("wrong" in kinds) + others

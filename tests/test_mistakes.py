@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ import pytest
 
 from ddp_course.checks import judge
 from ddp_course.checks.exercises import EXERCISES
-from ddp_course.checks.manifest import PerRank, Tensors, all_close
+from ddp_course.checks.manifest import PerRank, Tensors, all_close, known
 from ddp_course.checks.supervisor import Gathered, Observation
 from ddp_course.exercises.ex02_average_gradients import exercise as ex02
 from ddp_course.exercises.ex02b_partition_data import exercise as ex02b
@@ -479,3 +480,24 @@ def test_what_a_rank_claims_to_have_counted_is_no_evidence(counts: Any) -> None:
     seen = [Observation(r, "returned", outputs=one) for r, one in enumerate(claims)]
     results = judge.assess(exercise, Gathered(inputs, seen))
     assert all(one.status != "pass" for one in results)
+
+
+@pytest.mark.parametrize(
+    ("texts", "names", "said"),
+    [
+        ({"a": '"""one\n\nhint\n"""'}, ["one", "two"], "two"),
+        ({"a": '"""one\n\nhint\n"""', "b": '"""two\n\nhint\n"""'}, ["one"], "two"),
+        ({"a": '"""one"""'}, ["one"], "one"),
+        ({"a": '"""one\n\nhint\n"""', "b": '"""one\n\nhint\n"""'}, ["one"], "one hint"),
+        ({"a": '"""one\n\nhint\n\nquestion?\n\nmore\n"""'}, ["one"], "one hint"),
+        ({"a": "return 1"}, ["one"], "one"),
+    ],
+)
+def test_texts_and_recognisers_that_do_not_fit_are_refused(
+    texts: dict[str, str], names: list[str], said: str, tmp_path: Path
+) -> None:
+    (tmp_path / "wrong").mkdir()
+    for name, text in texts.items():
+        (tmp_path / "wrong" / f"{name}.py").write_text(text)
+    with pytest.raises(ValueError, match=said):
+        known(str(tmp_path / "exercise.py"), dict.fromkeys(names, lambda *_: True))

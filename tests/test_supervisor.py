@@ -283,7 +283,7 @@ def test_how_a_rank_ended_is_said_with_what_may_have_done_it(
     code: int | None, said: str, hint: str
 ) -> None:
     inputs = [{"number": np.zeros(3, np.float32)}] * 2
-    gone = Observation(0, "gone", place=1, t=1.0, error=judge._ending(code))
+    gone = Observation(0, "gone", place=1, t=1.0, error=judge.ending(code))
     results = judge.assess(EXERCISES["ex00"], Gathered(inputs, [gone, Observation(1, "returned")]))
     assert results[0].message == f"Rank 0 left without an answer: {said}."
     assert hint in results[0].hint and bool(hint) is bool(results[0].hint)

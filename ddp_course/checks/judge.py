@@ -75,7 +75,7 @@ def judge(name: str, *, tell: Callable[[list[Observation]], None] | None = None)
     if reason:
         return _verdict(exercise, path, _all(exercise, "ungradable", message=reason))
     for _ in range(2):  # what is our fault is tried once more
-        gathered, folder = _run(exercise, path, tell)
+        gathered, folder = run_ranks(exercise, path, tell)
         results = assess(exercise, gathered)
         if results[0].status != "infra":
             break
@@ -110,9 +110,10 @@ def check(exercise: str, *, quiet: bool = False) -> Verdict:
     return replace(verdict, note="\n".join(filter(None, [verdict.note, more, problem])))
 
 
-def _run(
+def run_ranks(
     exercise: Exercise, path: Path, tell: Callable[[list[Observation]], None] | None
 ) -> tuple[Gathered, Path]:
+    """What the ranks of one job on the learner's file did, and the folder of that run."""
     with Supervisor(exercise.ranks, exercise.draw, restarts=exercise.restarts) as supervisor:
         with panel.hidden():
             run = launch(
@@ -140,11 +141,11 @@ def _run(
     for one in gathered.observations:
         if one.state == "gone":
             code = run.exit_codes.get(one.rank)
-            one.followed, one.error = code == _TERMINATED, _ending(code)
+            one.followed, one.error = code == _TERMINATED, ending(code)
     return gathered, run.folder
 
 
-def _ending(code: int | None) -> str:
+def ending(code: int | None) -> str:
     """How a process ended, in words."""
     if code is None:
         return ""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -56,6 +58,33 @@ class Mistake:
     hint: str
     recognise: Callable[[PerRank, PerRank], bool]
     question: str = ""
+
+
+def known(
+    file: str, recognisers: Mapping[str, Callable[[PerRank, PerRank], bool]]
+) -> tuple[Mistake, ...]:
+    """The mistakes of the exercise in `file`: their texts are in `wrong/` beside it.
+
+    Each wrong answer is the lines that a learner writes, below a docstring: the mistake's name, its
+    hint and, if it has one of its own, the question; a second answer of the same mistake has the
+    name only. The first recogniser that says True names the mistake.
+
+    Raises ValueError if texts and recognisers do not have the same names.
+    """
+    texts: dict[str, list[str]] = {}
+    for path in sorted(Path(file).with_name("wrong").glob("*.py")):
+        said = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+        name, *more = said.split("\n\n")
+        if len(more) > 2 or (more and texts.get(name)):
+            raise ValueError(f"{path}: a name, one hint and perhaps one question were expected")
+        texts[name] = texts.get(name) or [" ".join(part.split()) for part in more]
+    odd = texts.keys() ^ recognisers.keys() or {name for name in texts if not texts[name]}
+    if odd:
+        raise ValueError(f"{file}: these lack a text or a recogniser: {sorted(odd)}")
+    return tuple(
+        Mistake(name, texts[name][0], recognise, "".join(texts[name][1:]))
+        for name, recognise in recognisers.items()
+    )
 
 
 @dataclass(frozen=True)

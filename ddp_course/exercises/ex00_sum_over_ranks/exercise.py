@@ -9,12 +9,12 @@ from ddp_course.checks.evidence import Array
 from ddp_course.checks.manifest import (
     Check,
     Exercise,
-    Mistake,
     PerRank,
     Tiers,
     all_close,
     all_reduced,
     close,
+    known,
 )
 
 
@@ -126,73 +126,20 @@ EXERCISE = Exercise(
             depends=("sum",),
         ),
     ),
-    mistakes=(
-        Mistake(
-            "nothing returned",
-            "Your function returned no tensor. all_reduce changes its argument in place and "
-            "returns None, so return the tensor that you gave it.",
-            _nothing_returned,
-        ),
-        Mistake(
-            "own number returned",
-            "Each rank returned its own number: nothing was communicated, or the result of the "
-            "communication was thrown away. Which tensor did you hand to all_reduce, and which "
-            "did you return?",
-            _own_number,
-        ),
-        Mistake(
-            "own number times the world size",
-            "That would be right if all ranks had the same number. They do not, and no rank can "
-            "know another's number without communicating: dist.all_reduce(tensor).",
-            _scaled_own,
-        ),
-        Mistake(
-            "mean instead of sum",
-            "This is the mean over ranks. The sum was asked for: leave out the division (or "
-            "ReduceOp.AVG; all_reduce sums by default).",
-            _mean,
-            question="Which of your lines divides, and was that asked for?",
-        ),
-        Mistake(
-            "another operation than the sum",
-            "That is the largest, the smallest or the product over ranks. all_reduce sums if you "
-            "leave `op` out.",
-            _other_operation,
-            question="What does all_reduce do with the ranks' tensors if you do not say which "
-            "operation?",
-        ),
-        Mistake(
-            "rank 0's number everywhere",
-            "Every rank has rank 0's number: that is broadcast, which copies one rank's tensor. "
-            "all_reduce combines those of all ranks.",
-            _rank_0_broadcast,
-        ),
-        Mistake(
-            "counted twice",
-            "Some numbers count more than once. The sum that all_reduce leaves holds this rank's "
-            "own number already, and a second all_reduce adds up sums.",
-            _counted_twice,
-        ),
-        Mistake(
-            "gathered, not added up",
-            "Every rank has the numbers of all ranks, but one beside the other. Add them up, or "
-            "let all_reduce do both.",
-            _not_added_up,
-        ),
-        Mistake(
-            "one rank has the sum",
-            "Only one rank has the sum: that is reduce, which delivers to one rank. all_reduce "
-            "delivers to all.",
-            _one_rank_only,
-        ),
-        Mistake(
-            "argument overwritten",
-            "all_reduce works in place, so the caller's tensor now holds the sum. Work on a copy: "
-            "number.clone().",
-            _argument_changed,
-            question="Who still needs the tensor that was passed in, and what does an in-place "
-            "operation do to it?",
-        ),
+    mistakes=known(
+        __file__,
+        {
+            "nothing returned": _nothing_returned,
+            "own number returned": _own_number,
+            "own number times the world size": _scaled_own,
+            "mean instead of sum": _mean,
+            "another operation than the sum": _other_operation,
+            "rank 0's number everywhere": _rank_0_broadcast,
+            "counted twice": _counted_twice,
+            "gathered, not added up": _not_added_up,
+            "one rank has the sum": _one_rank_only,
+            "argument overwritten": _argument_changed,
+        },
     ),
     errors={
         "NoneType": "Something was None where a tensor was needed. all_reduce returns None: it "

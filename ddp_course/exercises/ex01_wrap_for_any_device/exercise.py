@@ -8,13 +8,13 @@ from ddp_course.checks.agreed import BALLAST, CPU
 from ddp_course.checks.manifest import (
     Check,
     Exercise,
-    Mistake,
     PerRank,
     Tensors,
     Tiers,
     all_close,
     all_reduced,
     close,
+    known,
 )
 
 
@@ -148,54 +148,18 @@ EXERCISE = Exercise(
             depends=("here", "gpus"),
         ),
     ),
-    mistakes=(
-        Mistake(
-            "not wrapped in DDP",
-            "What came back does not average: return DDP(model, …), not the model.",
-            _not_wrapped,
-        ),
-        Mistake(
-            "the rank as a device number",
-            "You took the rank among all processes. On the second machine it is larger than any "
-            "device number there: use local_rank.",
-            _by_global_rank,
-        ),
-        Mistake(
-            "the first GPU for everyone",
-            "All ranks are on cuda:0. Each needs its own: cuda:{local_rank}.",
-            _first_gpu,
-        ),
-        Mistake(
-            "not on the GPU when it is wrapped",
-            "The model was not on a GPU when DDP wrapped it. First model.to(…), then DDP: it makes "
-            "its buckets on the device where it finds the parameters.",
-            _not_moved,
-        ),
-        Mistake(
-            "device_ids left out",
-            "DDP accepts that, but then inputs are not moved to this rank's GPU, and the reader of "
-            "your code cannot see which one is meant: device_ids=[local_rank].",
-            _ids_left_out,
-        ),
-        Mistake(
-            "all GPUs in device_ids",
-            "device_ids lists the devices of this one rank, so exactly one. A list of all GPUs is "
-            "for nn.DataParallel.",
-            _all_ids,
-        ),
-        Mistake(
-            "one GPU too many asked for",
-            "Where there are as many GPUs as ranks, every rank can have one of its own, and yet "
-            "yours stayed on the CPU: equal is enough.",
-            _one_too_many,
-            question="With 4 ranks on a machine with 4 GPUs, what does your condition say?",
-        ),
-        Mistake(
-            "a GPU for some ranks only",
-            "There are fewer GPUs than ranks on this machine, and yet a GPU was asked for. Compare "
-            "gpus with local_world_size, not with 0: all ranks here must decide alike.",
-            _shared_gpu,
-        ),
+    mistakes=known(
+        __file__,
+        {
+            "not wrapped in DDP": _not_wrapped,
+            "the rank as a device number": _by_global_rank,
+            "the first GPU for everyone": _first_gpu,
+            "not on the GPU when it is wrapped": _not_moved,
+            "device_ids left out": _ids_left_out,
+            "all GPUs in device_ids": _all_ids,
+            "one GPU too many asked for": _one_too_many,
+            "a GPU for some ranks only": _shared_gpu,
+        },
     ),
     errors={
         "device_ids and output_device": "device_ids was given for a model on the CPU. There it is "

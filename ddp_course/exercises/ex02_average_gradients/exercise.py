@@ -8,12 +8,12 @@ from ddp_course.checks.evidence import Array
 from ddp_course.checks.manifest import (
     Check,
     Exercise,
-    Mistake,
     PerRank,
     Tiers,
     all_close,
     all_reduced,
     close,
+    known,
 )
 
 SHAPES = {
@@ -159,85 +159,22 @@ EXERCISE = Exercise(
             depends=("mean",),
         ),
     ),
-    mistakes=(
-        Mistake(
-            "weights changed",
-            "The weights changed. Average parameter.grad, not the parameter: the optimizer turns "
-            "equal gradients into equal weights by itself.",
-            _weights_changed,
-            question="Which line writes into a parameter itself, and whose work is that?",
-        ),
-        Mistake(
-            "sum instead of mean",
-            "These are the sums. all_reduce adds up; divide by dist.get_world_size() afterwards, "
-            "or the step grows with the number of ranks.",
-            _sum,
-        ),
-        Mistake(
-            "multiplied instead of divided",
-            "These are the sums times the world size. The mean is the sum divided by it.",
-            _multiplied,
-        ),
-        Mistake(
-            "divided by a number of its own on each rank",
-            "The ranks hold the same sums, but each divided them by another number. All divide by "
-            "dist.get_world_size(); dist.get_rank() is another one on each rank.",
-            _divisor_of_its_own,
-            question="Which number in your lines is not the same on all ranks?",
-        ),
-        Mistake(
-            "divided by a fixed number",
-            "You divided by a number that is not that of the ranks here; next time it may be "
-            "another. Ask: dist.get_world_size().",
-            _divided_by_a_fixed_number,
-            question="What would your line do with another number of ranks?",
-        ),
-        Mistake(
-            "divided twice",
-            "Divided by the world size twice. ReduceOp.AVG divides already, and so does a division "
-            "before all_reduce.",
-            _divided_twice,
-            question="How often is each gradient divided, counting what the collective does by "
-            "itself?",
-        ),
-        Mistake(
-            "divided but not reduced",
-            "Each rank divided its own gradient, but nothing was added up. Which collective sums "
-            "over ranks and leaves the result on all of them?",
-            _divided_only,
-        ),
-        Mistake(
-            "gradients unchanged",
-            "Every rank still has its own gradients. all_reduce works in place: give it "
-            "parameter.grad itself, and if you work on a copy, write the result back.",
-            _unchanged,
-        ),
-        Mistake(
-            "rank 0's gradients everywhere",
-            "Every rank has rank 0's gradients: that is broadcast. The ranks now agree, but all "
-            "data except rank 0's was thrown away.",
-            _rank_0_broadcast,
-        ),
-        Mistake(
-            "one rank has the mean",
-            "Only one rank has the mean: that is reduce, which delivers to one rank. all_reduce "
-            "delivers to all.",
-            _one_rank_only,
-        ),
-        Mistake(
-            "some parameters only",
-            "Some gradients are averaged and others are not. Does your loop reach every parameter, "
-            "or does it return after the first?",
-            _some_parameters_only,
-            question="When your function returns, which parameters has its loop seen?",
-        ),
-        Mistake(
-            "a gradient for the frozen parameter",
-            "The frozen parameter had no gradient, and now it has one. An optimizer takes zeros "
-            "for a gradient, and moves by momentum or weight decay: leave None as it is.",
-            _frozen_has_one,
-            question="What does an optimizer do with a gradient of zeros, and what with None?",
-        ),
+    mistakes=known(
+        __file__,
+        {
+            "weights changed": _weights_changed,
+            "sum instead of mean": _sum,
+            "multiplied instead of divided": _multiplied,
+            "divided by a number of its own on each rank": _divisor_of_its_own,
+            "divided by a fixed number": _divided_by_a_fixed_number,
+            "divided twice": _divided_twice,
+            "divided but not reduced": _divided_only,
+            "gradients unchanged": _unchanged,
+            "rank 0's gradients everywhere": _rank_0_broadcast,
+            "one rank has the mean": _one_rank_only,
+            "some parameters only": _some_parameters_only,
+            "a gradient for the frozen parameter": _frozen_has_one,
+        },
     ),
     errors={
         "NoneType": "One parameter is frozen, so its .grad is None: skip it. It is None on every "

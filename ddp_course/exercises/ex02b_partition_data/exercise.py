@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ddp_course.checks.evidence import Array
-from ddp_course.checks.manifest import Check, Exercise, Mistake, PerRank, Tensors, Tiers
+from ddp_course.checks.manifest import Check, Exercise, PerRank, Tensors, Tiers, known
 
 CASES = ("even", "uneven", "tiny")  # in the last there are fewer samples than ranks
 EPOCHS = 4  # of each case; the first is asked for once more at the end
@@ -225,80 +225,22 @@ EXERCISE = Exercise(
             depends=("cover", "equal"),
         ),
     ),
-    mistakes=(
-        Mistake(
-            "no indices returned",
-            "Your function returned no list of whole numbers. Return this rank's indices.",
-            _nothing_returned,
-        ),
-        Mistake(
-            "indices beyond the data",
-            "There are indices of samples that do not exist: the last one is size - 1. Fill up "
-            "with samples that are there, from the beginning of the order.",
-            _if_whole(_beyond),
-        ),
-        Mistake(
-            "everything on every rank",
-            "Every rank has all samples, so each is learned from as often as there are ranks. Give "
-            "this rank its share only: order[rank::world_size].",
-            _if_whole(_everything),
-        ),
-        Mistake(
-            "more than needed",
-            "All ranks have equally many, but where the data divide evenly they have one more than "
-            "that takes. size // world_size + 1 is rounded up too far: math.ceil(size / "
-            "world_size).",
-            _if_whole(_more_than_needed),
-            question="How many should each of 3 ranks have of 9 samples, and what do your lines "
-            "say?",
-        ),
-        Mistake(
-            "the same share on every rank",
-            "All ranks have the same samples, and nobody has the others. Where does `rank` come "
-            "into your lines?",
-            _if_whole(_same_share),
-        ),
-        Mistake(
-            "the rest left out",
-            "The samples that are left when the data are shared out equally are on no rank. Round "
-            "the share up, not down, and fill up from the beginning.",
-            _if_whole(_rest_left_out),
-        ),
-        Mistake(
-            "unequal counts",
-            "Every sample is there, but some ranks have one more than others. Make the order long "
-            "enough before you share it out: its length must divide by world_size.",
-            _if_whole(_unequal),
-        ),
-        Mistake(
-            "each rank shuffles its own way",
-            "The ranks have shuffled differently, so their shares overlap and leave gaps. The "
-            "order must come from what all ranks share: a generator seeded with the epoch alone.",
-            _if_whole(_own_shuffle),
-        ),
-        Mistake(
-            "not shuffled",
-            "The indices follow each other at one distance. Shuffle them: torch.randperm(size, "
-            "generator=…).",
-            _if_whole(_never_shuffled),
-        ),
-        Mistake(
-            "another order when asked again",
-            "The ranks agree, but the same epoch comes in another order when it is asked for "
-            "again. Then no run can be resumed: let the epoch, and nothing else, be the seed.",
-            _if_whole(_another_again),
-        ),
-        Mistake(
-            "own share shuffled",
-            "The order changes, but each rank keeps the same samples in every epoch. Shuffle all "
-            "indices first, and share them out then.",
-            _if_whole(_own_share_shuffled),
-        ),
-        Mistake(
-            "the same order in every epoch",
-            "Every epoch has the same order: the seed does not depend on `epoch`.",
-            _if_whole(_one_order),
-        ),
+    mistakes=known(
+        __file__,
+        {
+            "no indices returned": _nothing_returned,
+            "indices beyond the data": _if_whole(_beyond),
+            "everything on every rank": _if_whole(_everything),
+            "more than needed": _if_whole(_more_than_needed),
+            "the same share on every rank": _if_whole(_same_share),
+            "the rest left out": _if_whole(_rest_left_out),
+            "unequal counts": _if_whole(_unequal),
+            "each rank shuffles its own way": _if_whole(_own_shuffle),
+            "not shuffled": _if_whole(_never_shuffled),
+            "another order when asked again": _if_whole(_another_again),
+            "own share shuffled": _if_whole(_own_share_shuffled),
+            "the same order in every epoch": _if_whole(_one_order),
+        },
     ),
     errors={
         "slice indices must be integers": "A share is a whole number: math.ceil(size / "

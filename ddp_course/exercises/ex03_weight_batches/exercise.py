@@ -8,7 +8,7 @@ import numpy as np
 
 from ddp_course.checks.agreed import MESSAGE, ROUNDS
 from ddp_course.checks.evidence import Array
-from ddp_course.checks.manifest import Check, Exercise, Mistake, PerRank, Tensors, Tiers, all_close
+from ddp_course.checks.manifest import Check, Exercise, PerRank, Tensors, Tiers, all_close, known
 
 FEATURES = 4
 CASES = ("uneven", "empty")  # in the second, one rank has no samples
@@ -117,64 +117,19 @@ EXERCISE = Exercise(
             depends=("uneven",),
         ),
     ),
-    mistakes=(
-        Mistake(
-            "no loss returned",
-            "Your function returned no tensor. Return the loss that backward() is to be called on.",
-            _nothing_returned,
-        ),
-        Mistake(
-            "mean of the means",
-            "These are the means of the shares, averaged over ranks: a sample of the rank with one "
-            "counts five times as much as one of the rank with five. How many samples are there on "
-            "all ranks together?",
-            _is(lambda rank, counts: 1 / counts[rank]),
-        ),
-        Mistake(
-            "world size forgotten",
-            "Too small by the world size: DDP divides the sum over ranks by it, and you have "
-            "divided by all samples already. Multiply by dist.get_world_size().",
-            _is(lambda rank, counts: 1 / sum(counts)),
-            question="DDP divides by something after you have returned. By what?",
-        ),
-        Mistake(
-            "sum instead of mean",
-            "DDP averaged your sums over ranks. Divide by the number of samples on all ranks: an "
-            "all_reduce of the local counts tells it.",
-            _is(lambda rank, counts: 1.0),
-        ),
-        Mistake(
-            "sum over all samples",
-            "This is the sum over all samples: the world size cancels DDP's division, but nothing "
-            "divides by the number of samples on all ranks.",
-            _is(lambda rank, counts: float(len(counts))),
-        ),
-        Mistake(
-            "own count times the world size",
-            "You divided by your own number of samples: that is a mean of the means again, times "
-            "the world size. The divisor must be the same on all ranks.",
-            _is(lambda rank, counts: len(counts) / counts[rank]),
-        ),
-        Mistake(
-            "rank 0's count for all",
-            "You took every rank to have as many samples as rank 0: broadcast copies one rank's "
-            "number, all_reduce adds them all up.",
-            _is(lambda rank, counts: 1 / counts[0]),
-            question="Which collective copies one rank's number, and which adds up all of them?",
-        ),
-        Mistake(
-            "the largest count for all",
-            "You took every rank to have as many samples as the one with the most. The divisor is "
-            "the number of all samples together: all_reduce adds up if you leave `op` out.",
-            _is(lambda rank, counts: 1 / max(counts)),
-        ),
-        Mistake(
-            "mean of no samples",
-            "Right as long as every rank has samples. The mean of none is 0 / 0, not a number, and "
-            "no later factor repairs it. The sum of none is 0: start from losses.sum().",
-            _not_a_number,
-            question="What are the sum and the mean of an empty tensor?",
-        ),
+    mistakes=known(
+        __file__,
+        {
+            "no loss returned": _nothing_returned,
+            "mean of the means": _is(lambda rank, counts: 1 / counts[rank]),
+            "world size forgotten": _is(lambda rank, counts: 1 / sum(counts)),
+            "sum instead of mean": _is(lambda rank, counts: 1.0),
+            "sum over all samples": _is(lambda rank, counts: float(len(counts))),
+            "own count times the world size": _is(lambda rank, counts: len(counts) / counts[rank]),
+            "rank 0's count for all": _is(lambda rank, counts: 1 / counts[0]),
+            "the largest count for all": _is(lambda rank, counts: 1 / max(counts)),
+            "mean of no samples": _not_a_number,
+        },
     ),
     errors={
         "does not require grad": "The loss that you returned has lost its graph: .item(), float() "

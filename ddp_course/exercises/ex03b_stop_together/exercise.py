@@ -8,7 +8,7 @@ import numpy as np
 
 from ddp_course.checks.agreed import MESSAGE, ROUNDS
 from ddp_course.checks.evidence import Array
-from ddp_course.checks.manifest import Check, Exercise, Mistake, PerRank, Tiers, all_close
+from ddp_course.checks.manifest import Check, Exercise, PerRank, Tiers, all_close, known
 
 CASES = ("some", "none", "rounds")  # "none": no rank wants to stop; in the others at least one does
 
@@ -112,64 +112,19 @@ EXERCISE = Exercise(
             depends=("some",),
         ),
     ),
-    mistakes=(
-        Mistake(
-            "no answer returned",
-            "Your function returned neither True nor False. all_reduce changes its argument in "
-            "place and returns None: read the answer from the tensor that you gave it.",
-            _nothing_returned,
-        ),
-        Mistake(
-            "own wish returned",
-            "Each rank answered with its own wish, so they part. Which collective tells every rank "
-            "what the others wish?",
-            _own_wish,
-        ),
-        Mistake(
-            "all instead of any",
-            "Your ranks stop only when all of them want to: that is the minimum of the flags, or "
-            "their product. One wish is enough: ReduceOp.MAX.",
-            _all_follow(lambda wishes: wishes.min(axis=0)),
-        ),
-        Mistake(
-            "one rank decides",
-            "Every rank follows the wish of one: that is broadcast. It keeps the ranks together, "
-            "but nobody hears of the other ranks' wishes.",
-            _one_decides,
-        ),
-        Mistake(
-            "the majority decides",
-            "Your ranks stop when most of them want to. One wish is enough: any sum above 0, or "
-            "the maximum.",
-            _the_majority,
-        ),
-        Mistake(
-            "one wish and no more",
-            "Your ranks stop when exactly one of them wants to. Ask whether the sum is above 0, "
-            "not whether it is 1.",
-            _all_follow(lambda wishes: wishes.sum(axis=0) == 1),
-            question="What is the sum of the flags when two ranks want to stop?",
-        ),
-        Mistake(
-            "never yes",
-            "Your ranks never stop. all_reduce returns None: the answer is in the tensor that you "
-            "gave it.",
-            _all_follow(lambda wishes: np.zeros(wishes.shape[1])),
-        ),
-        Mistake(
-            "one rank knows",
-            "Only one rank has the right answer: that is reduce, which delivers to one rank. "
-            "all_reduce delivers to all.",
-            _one_rank_only,
-        ),
-        Mistake(
-            "always yes",
-            "Your ranks stop whatever they wish. bool(tensor) is True for any number but 0: what "
-            "does your tensor hold when nobody wants to stop?",
-            _all_follow(lambda wishes: np.ones(wishes.shape[1])),
-            question="What does your tensor hold when nobody wants to stop, and what does bool() "
-            "make of that?",
-        ),
+    mistakes=known(
+        __file__,
+        {
+            "no answer returned": _nothing_returned,
+            "own wish returned": _own_wish,
+            "all instead of any": _all_follow(lambda wishes: wishes.min(axis=0)),
+            "one rank decides": _one_decides,
+            "the majority decides": _the_majority,
+            "one wish and no more": _all_follow(lambda wishes: wishes.sum(axis=0) == 1),
+            "never yes": _all_follow(lambda wishes: np.zeros(wishes.shape[1])),
+            "one rank knows": _one_rank_only,
+            "always yes": _all_follow(lambda wishes: np.ones(wishes.shape[1])),
+        },
     ),
     errors={
         "'bool'": "A collective takes a tensor, not a bool: "

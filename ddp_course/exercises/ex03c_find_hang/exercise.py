@@ -15,11 +15,11 @@ from ddp_course.checks.evidence import Array
 from ddp_course.checks.manifest import (
     Check,
     Exercise,
-    Mistake,
     PerRank,
     Tiers,
     all_close,
     all_reduced,
+    known,
 )
 
 STEPS, SIZE, FEATURES = 5, 3, 3
@@ -192,73 +192,21 @@ EXERCISE = Exercise(
             depends=("hole",),
         ),
     ),
-    mistakes=(
-        Mistake(
-            "mean of no samples",
-            "All ranks finish, but a loss is no number: the mean over no samples is 0 / 0. Their "
-            "sum is 0: divide it by something that is not.",
-            _not_a_number,
-        ),
-        Mistake(
-            "no loss returned",
-            "All ranks finish, with the right weights. What is missing is the sum of this rank's "
-            "losses: return it.",
-            _nothing_returned,
-        ),
-        Mistake(
-            "the step left out on all ranks",
-            "All ranks finish, because all leave the step out when one of them has no samples. "
-            "That throws the others' samples away. Let the rank without samples take part.",
-            _is(_skipped_by_all),
-        ),
-        Mistake(
-            "stops at the first empty batch",
-            "All ranks stop when one of them has no samples, and what comes after is never learned "
-            "from. Let the rank without samples take part.",
-            _is(_stopped),
-        ),
-        Mistake(
-            "divided by the ranks that have samples",
-            "Close: the gradients are averaged over those ranks that had samples. Asked for is "
-            "DDP's own average, in which the rank without any counts with a gradient of zero.",
-            _is(_by_those_with_samples),
-        ),
-        Mistake(
-            "each rank trains alone",
-            "Nothing hangs, because nothing is averaged any more: each rank has weights of its "
-            "own. Keep the forward through `model`, which is wrapped in DDP.",
-            _all_alone,
-        ),
-        Mistake(
-            "nothing trained",
-            "The weights are what they were. Each batch needs its backward() and its step().",
-            _is(lambda sums, counts: _nothing(sums)),
-        ),
-        Mistake(
-            "sum instead of mean",
-            "The loss was the mean over a batch; now it is the sum, and the steps are longer. "
-            "Divide by the number of samples, if there are any.",
-            _is(_sum),
-        ),
-        Mistake(
-            "gradients not emptied",
-            "backward() adds to the gradients that are there, so each step takes those of all "
-            "steps before it as well: optimizer.zero_grad() belongs into the loop.",
-            _never_emptied,
-        ),
-        Mistake(
-            "another loss than the sum",
-            "The weights are right. What is returned is not the sum of this rank's losses: add up "
-            "every batch's loss, and divide it by nothing.",
-            _other_loss,
-        ),
-        Mistake(
-            "the ranks have drifted apart",
-            "The ranks began with equal weights and no longer have them: one of them left out a "
-            "step that the others took. Every rank takes every step, with or without samples.",
-            _apart,
-            question="Which of your lines does the rank without samples go round?",
-        ),
+    mistakes=known(
+        __file__,
+        {
+            "mean of no samples": _not_a_number,
+            "no loss returned": _nothing_returned,
+            "the step left out on all ranks": _is(_skipped_by_all),
+            "stops at the first empty batch": _is(_stopped),
+            "divided by the ranks that have samples": _is(_by_those_with_samples),
+            "each rank trains alone": _all_alone,
+            "nothing trained": _is(lambda sums, counts: _nothing(sums)),
+            "sum instead of mean": _is(_sum),
+            "gradients not emptied": _never_emptied,
+            "another loss than the sum": _other_loss,
+            "the ranks have drifted apart": _apart,
+        },
     ),
     errors={
         "ZeroDivisionError": "The empty batch has length 0. max(1, len(x)) is a number that you "

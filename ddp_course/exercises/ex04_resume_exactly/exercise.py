@@ -14,12 +14,12 @@ from ddp_course.checks.evidence import Array
 from ddp_course.checks.manifest import (
     Check,
     Exercise,
-    Mistake,
     PerRank,
     Tensors,
     Tiers,
     all_close,
     all_reduced,
+    known,
 )
 
 BATCHES, SIZE, FEATURES = 7, 4, 3  # 7 is prime: saving every second step misses the last
@@ -201,78 +201,21 @@ EXERCISE = Exercise(
             depends=("state",),
         ),
     ),
-    mistakes=(
-        Mistake(
-            "nothing saved",
-            "When the interruption came there was no checkpoint. Call save(path, …) on all ranks, "
-            "in the loop, after each step.",
-            _nothing_saved,
-        ),
-        Mistake(
-            "every batch again",
-            "All batches were trained again after the interruption. Save how many steps are "
-            "done, and begin the loop there.",
-            _all_again,
-        ),
-        Mistake(
-            "saved before the step",
-            "Called again when all was done, your function took the last step once more: what that "
-            "did was not saved any more. Take the step first, and save then, after every step.",
-            _saved_before,
-        ),
-        Mistake(
-            "one batch left out",
-            "After the interruption one batch was never trained. If the checkpoint says how many "
-            "steps are done, that number is the index of the next batch.",
-            _one_left_out,
-            question="Three steps are done. Which index has the next batch?",
-        ),
-        Mistake(
-            "one batch twice",
-            "One batch was trained twice: the checkpoint says `step`, but when it is written that "
-            "step is done. Save the number of the next one, step + 1.",
-            _one_twice,
-            question="When the file is written, how many steps are done?",
-        ),
-        Mistake(
-            "the rest left out",
-            "After the interruption no step was taken. A checkpoint does not mean that the "
-            "training is finished: go on with the batches that are left.",
-            _none_left,
-        ),
-        Mistake(
-            "weights not loaded",
-            "The second call went on with the fresh model's weights. Put the saved ones into "
-            "model.module with load_state_dict.",
-            _no_weights,
-        ),
-        Mistake(
-            "optimizer forgotten",
-            "The weights were loaded, but the momentum began at zero. Save optimizer.state_dict() "
-            "too, and load it.",
-            _no_optimizer,
-            question="Which part of the training remembers earlier gradients?",
-        ),
-        Mistake(
-            "random state forgotten",
-            "After the interruption the ranks drew the numbers of a fresh process. Save "
-            "random_states(), and restore this rank's with torch.set_rng_state.",
-            _no_random,
-        ),
-        Mistake(
-            "rank 0's random state everywhere",
-            "Every rank went on with rank 0's random numbers. random_states() is a list with one "
-            "state for each rank: take that of dist.get_rank().",
-            _rank_0_random,
-            question="random_states() gives one state for each rank. Which one is this rank's?",
-        ),
-        Mistake(
-            "random state of the step before",
-            "The numbers of the last step were drawn once more: the states were taken before the "
-            "step. Take them after it, as everything else.",
-            _random_too_early,
-            question="Does your step draw random numbers before or after you take the states?",
-        ),
+    mistakes=known(
+        __file__,
+        {
+            "nothing saved": _nothing_saved,
+            "every batch again": _all_again,
+            "saved before the step": _saved_before,
+            "one batch left out": _one_left_out,
+            "one batch twice": _one_twice,
+            "the rest left out": _none_left,
+            "weights not loaded": _no_weights,
+            "optimizer forgotten": _no_optimizer,
+            "random state forgotten": _no_random,
+            "rank 0's random state everywhere": _rank_0_random,
+            "random state of the step before": _random_too_early,
+        },
     ),
     errors={
         "Missing key(s)": "The names do not fit: state_dict() of the DDP wrapper begins each name "

@@ -8,7 +8,7 @@ import numpy as np
 
 from ddp_course.checks.agreed import BALLAST
 from ddp_course.checks.evidence import Array
-from ddp_course.checks.manifest import Check, Exercise, Mistake, PerRank, Tensors, Tiers, all_close
+from ddp_course.checks.manifest import Check, Exercise, PerRank, Tensors, Tiers, all_close, known
 
 SAMPLES, WIDTH = 4, 3
 WHEN = ("first", "both")  # after the first micro-batch, and after both
@@ -158,71 +158,20 @@ EXERCISE = Exercise(
             depends=("first",),
         ),
     ),
-    mistakes=(
-        Mistake(
-            "rank 0 never goes back",
-            "Rank 1 is right, and rank 0 has no gradients: its backward did not run. Autograd ends "
-            "at the edge of the process. Send hidden.grad back, and call hidden.backward(gradient) "
-            "on rank 0 with it.",
-            _bottom_missing,
-        ),
-        Mistake(
-            "rank 1 never goes back",
-            "Rank 1 has no gradients: its backward did not run. It has the target, so the loss and "
-            "its backward() are there.",
-            _top_missing,
-        ),
-        Mistake(
-            "rank 0 goes back with ones",
-            "Rank 0 went back as if the loss were the sum of what it sent: hidden.sum().backward() "
-            "or ones as the gradient. The right one is what rank 1 has in hidden.grad.",
-            _back_with(np.ones_like),
-        ),
-        Mistake(
-            "rank 0 goes back with zeros",
-            "Rank 0 went back with a gradient of zeros: the buffer was never filled. Receive into "
-            "it before you call hidden.backward(gradient).",
-            _back_with(np.zeros_like),
-        ),
-        Mistake(
-            "rank 1 computes with zeros",
-            "Rank 1 computed with a hidden of zeros: the buffer was never filled. It must be the "
-            "one that dist.recv(hidden, src=0) fills, and that must come before stage(hidden).",
-            _empty_buffer,
-        ),
-        Mistake(
-            "the inputs are handed on",
-            "Rank 1 computed with the inputs. Rank 0 must send what its stage made of them, "
-            "stage(data).",
-            _inputs_handed_on,
-        ),
-        Mistake(
-            "the ranks' gradients are mixed",
-            "The gradients of both ranks were added up, or averaged. These ranks are not replicas: "
-            "they hold different layers, whose gradients have nothing to do with each other.",
-            _mixed,
-        ),
-        Mistake(
-            "sum instead of mean",
-            "These are the gradients of the summed squared error. mse_loss takes the mean over all "
-            "elements if you leave `reduction` out.",
-            _summed,
-        ),
-        Mistake(
-            "halved",
-            "Every gradient is half of what it should be. Nothing is to be divided by the number "
-            "of ranks: there is one batch here, and each sample goes through both ranks.",
-            _halved,
-            question="Is anything in this exercise the same on both ranks, so that one could "
-            "average it?",
-        ),
-        Mistake(
-            "only the last micro-batch counts",
-            "The second micro-batch replaced the gradients of the first. backward() adds to .grad "
-            "by itself: do not set it, and do not zero it in here.",
-            _last_one_only,
-            question="What does backward() do with a .grad that is there already?",
-        ),
+    mistakes=known(
+        __file__,
+        {
+            "rank 0 never goes back": _bottom_missing,
+            "rank 1 never goes back": _top_missing,
+            "rank 0 goes back with ones": _back_with(np.ones_like),
+            "rank 0 goes back with zeros": _back_with(np.zeros_like),
+            "rank 1 computes with zeros": _empty_buffer,
+            "the inputs are handed on": _inputs_handed_on,
+            "the ranks' gradients are mixed": _mixed,
+            "sum instead of mean": _summed,
+            "halved": _halved,
+            "only the last micro-batch counts": _last_one_only,
+        },
     ),
     errors={
         "NoneType": "hidden.grad is None on rank 1 unless hidden.requires_grad_() was called "

@@ -16,11 +16,11 @@ from ddp_course.checks.evidence import Array
 from ddp_course.checks.manifest import (
     Check,
     Exercise,
-    Mistake,
     PerRank,
     Tiers,
     all_close,
     all_reduced,
+    known,
 )
 
 STEPS, SAMPLES, FEATURES = 8, 4, 3
@@ -175,67 +175,19 @@ EXERCISE = Exercise(
             depends=("rest", "weights"),
         ),
     ),
-    mistakes=(
-        Mistake(
-            "half a file passed over",
-            "The last start found half a file and did all the work again. Never let it come to "
-            "that: save under another name, then put the whole file in place with os.replace.",
-            _half_a_file,
-            question="What is left of the last good checkpoint while you write the next one?",
-        ),
-        Mistake(
-            "begins again at step 0",
-            "The weights are right, but every start did all the work again. Does rank 0 save after "
-            "each step, and does a start look for the file before its first step?",
-            _from_zero,
-        ),
-        Mistake(
-            "optimizer forgotten",
-            "The optimizer began anew after each restart. Its momentum is the memory of earlier "
-            "gradients: save and load optimizer.state_dict() too.",
-            _optimizer_forgotten,
-            question="Which part of the training remembers earlier gradients?",
-        ),
-        Mistake(
-            "step number forgotten",
-            "Weights and momentum came back, but the batches began at 0 again, so some had their "
-            "step twice. Save how many steps are done, and begin there.",
-            _step_forgotten,
-        ),
-        Mistake(
-            "one step repeated",
-            "One batch had its step again after each restart. The number saved after step i (from "
-            "0) is that of the steps done: i + 1.",
-            _step_repeated,
-            question="After step 0, how many steps are done?",
-        ),
-        Mistake(
-            "one step left out",
-            "One batch had no step after each restart. If the file says how many steps are done, "
-            "that number is the index of the next batch.",
-            _step_skipped,
-            question="Three steps are done. Which index has the next batch?",
-        ),
-        Mistake(
-            "model forgotten",
-            "The last start began at the right step, but with fresh weights. Load what you saved: "
-            "model.load_state_dict(…).",
-            _model_forgotten,
-        ),
-        Mistake(
-            "every rank writes",
-            "Every rank saves. They are equal after each step, so let only rank 0 do it: "
-            "if dist.get_rank() == 0.",
-            _all_write,
-            question="After a step the ranks are equal. How many of them need to write that down?",
-        ),
-        Mistake(
-            "not saved after every step",
-            "The weights are right, but the last start did not begin behind the last step that was "
-            "finished. Save after every step, and begin with the next.",
-            _saved_seldom,
-            question="A kill comes right after a step. Which of your files knows of that step?",
-        ),
+    mistakes=known(
+        __file__,
+        {
+            "half a file passed over": _half_a_file,
+            "begins again at step 0": _from_zero,
+            "optimizer forgotten": _optimizer_forgotten,
+            "step number forgotten": _step_forgotten,
+            "one step repeated": _step_repeated,
+            "one step left out": _step_skipped,
+            "model forgotten": _model_forgotten,
+            "every rank writes": _all_write,
+            "not saved after every step": _saved_seldom,
+        },
     ),
     errors={
         "PytorchStreamReader": HALF_A_FILE,

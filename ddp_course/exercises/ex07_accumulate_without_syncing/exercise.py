@@ -10,13 +10,13 @@ from ddp_course.checks.agreed import BALLAST
 from ddp_course.checks.manifest import (
     Check,
     Exercise,
-    Mistake,
     PerRank,
     Tensors,
     Tiers,
     all_close,
     all_reduced,
     close,
+    known,
 )
 
 WINDOWS = {"long": 4, "short": 2}  # micro-batches in each
@@ -237,93 +237,23 @@ EXERCISE = Exercise(
             depends=("gradient",),
         ),
     ),
-    mistakes=(
-        Mistake(
-            "no gradients",
-            "No gradient is there. Each micro-batch needs its loss.backward(), and nothing should "
-            "empty the gradients afterwards.",
-            _no_gradient,
-        ),
-        Mistake(
-            "never synchronised",
-            "Every rank has the gradient of its own data only: all micro-batches were inside "
-            "no_sync, or went past DDP by model.module. Leave the last one outside.",
-            _never,
-        ),
-        Mistake(
-            "synchronised on the first",
-            "The first micro-batch was averaged, what came after was not. DDP averages what is in "
-            ".grad at that moment: synchronise on the last one.",
-            _looks_like(_first_only),
-        ),
-        Mistake(
-            "the last one left out of the average",
-            "All micro-batches were averaged but the last, which only this rank has seen: it was "
-            "inside no_sync, and it is the one that belongs outside.",
-            _looks_like(_all_but_the_last),
-            question="Which micro-batch must be outside no_sync, so that what all have added up is "
-            "averaged?",
-        ),
-        Mistake(
-            "sum instead of mean",
-            "These are the gradients of the summed squared error. mse_loss takes the mean over a "
-            "micro-batch if you leave `reduction` out.",
-            _looks_like(_summed),
-        ),
-        Mistake(
-            "not divided by the number of micro-batches",
-            "These are sums over micro-batches. backward() adds up; divide each loss by "
-            "len(micro_batches), so that the sum becomes a mean.",
-            _looks_like(_not_divided),
-        ),
-        Mistake(
-            "divided by the world size, too",
-            "The gradients are too short by the world size. DDP divides by the number of ranks "
-            "already; only the number of micro-batches is yours.",
-            _looks_like(_divided_by_ranks),
-        ),
-        Mistake(
-            "only the last micro-batch counts",
-            "Only the last micro-batch is left. Do not empty the gradients between the "
-            "micro-batches, and call backward() for each of them.",
-            _last_only,
-        ),
-        Mistake(
-            "the short window is not divided by its own length",
-            "The window of 4 is right, the one of 2 is not. Is a 4 written in your lines? Ask: "
-            "len(micro_batches).",
-            _same_divisor,
-            question="Where does the number in your division come from?",
-        ),
-        Mistake(
-            "one backward for the whole window",
-            "The gradient is right, but the micro-batches did not go through the model one by one, "
-            "forward and backward: all were held in memory at once, which accumulation is there to "
-            "avoid.",
-            _one_backward,
-            question="How many micro-batches must be in memory at once in your lines?",
-        ),
-        Mistake(
-            "averaged by hand",
-            "The gradient is right, but DDP never averaged: you did, without its buckets and "
-            "without overlap. Leave the last micro-batch outside no_sync, and it does.",
-            _by_hand,
-            question="Who averages, and how often, if no backward is inside no_sync?",
-        ),
-        Mistake(
-            "every micro-batch synchronised",
-            "The gradient is right, but each micro-batch was averaged. Put all but the last inside "
-            "`with model.no_sync():`.",
-            _every,
-        ),
-        Mistake(
-            "forward outside no_sync",
-            "The backward was inside no_sync, and DDP averaged all the same: the forward decides. "
-            "Put model(x) inside, too.",
-            _forward_outside,
-            question="In which of your lines does DDP decide whether the next backward is "
-            "averaged?",
-        ),
+    mistakes=known(
+        __file__,
+        {
+            "no gradients": _no_gradient,
+            "never synchronised": _never,
+            "synchronised on the first": _looks_like(_first_only),
+            "the last one left out of the average": _looks_like(_all_but_the_last),
+            "sum instead of mean": _looks_like(_summed),
+            "not divided by the number of micro-batches": _looks_like(_not_divided),
+            "divided by the world size, too": _looks_like(_divided_by_ranks),
+            "only the last micro-batch counts": _last_only,
+            "the short window is not divided by its own length": _same_divisor,
+            "one backward for the whole window": _one_backward,
+            "averaged by hand": _by_hand,
+            "every micro-batch synchronised": _every,
+            "forward outside no_sync": _forward_outside,
+        },
     ),
     errors={
         "has no attribute 'no_sync'": "no_sync belongs to the DDP wrapper: model.no_sync(), not "

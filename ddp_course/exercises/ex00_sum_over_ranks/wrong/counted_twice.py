@@ -1,0 +1,9 @@
+"""counted twice
+
+Some numbers count more than once. The sum that all_reduce leaves holds this rank's own number
+already, and a second all_reduce adds up sums.
+"""
+
+total = number.clone()
+dist.all_reduce(total)
+return number + total

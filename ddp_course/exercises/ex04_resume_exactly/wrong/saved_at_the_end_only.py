@@ -1,0 +1,13 @@
+"""nothing saved"""
+
+saved = load(path)
+begin = 0
+if saved:
+    model.module.load_state_dict(saved["model"])
+    optimizer.load_state_dict(saved["optimizer"])
+    torch.set_rng_state(saved["random"][dist.get_rank()])
+    begin = saved["step"]
+for step in range(begin, len(batches)):
+    take_step(batches[step])
+states = {"model": model.module.state_dict(), "optimizer": optimizer.state_dict()}
+save(path, {**states, "random": random_states(), "step": len(batches)})

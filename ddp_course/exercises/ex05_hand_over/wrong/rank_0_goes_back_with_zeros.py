@@ -1,0 +1,21 @@
+"""rank 0 goes back with zeros
+
+Rank 0 went back with a gradient of zeros: the buffer was never filled. Receive into it before
+you call hidden.backward(gradient).
+"""
+
+if dist.get_rank() == 0:
+    hidden = stage(data)
+    dist.send(hidden.detach(), dst=1)
+    gradient = torch.zeros_like(hidden)
+    dist.recv(gradient.clone(), src=1)
+    torch.autograd.backward(hidden, gradient)
+else:
+    hidden = torch.zeros_like(data)
+    dist.recv(hidden, src=0)
+    hidden.requires_grad_()
+    loss = ((stage(hidden) - data) ** 2).mean()
+    gradient, *own = torch.autograd.grad(loss, [hidden, *stage.parameters()])
+    for parameter, g in zip(stage.parameters(), own):
+        parameter.grad = g if parameter.grad is None else parameter.grad + g
+    dist.send(gradient, dst=0)

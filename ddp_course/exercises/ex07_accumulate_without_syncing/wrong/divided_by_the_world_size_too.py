@@ -1,0 +1,12 @@
+"""divided by the world size, too
+
+The gradients are too short by the world size. DDP divides by the number of ranks already; only
+the number of micro-batches is yours.
+"""
+
+k = len(micro_batches)
+def mse(x, y, parts):
+    return nn.functional.mse_loss(model(x), y) / parts
+for i, (x, y) in enumerate(micro_batches):
+    with nullcontext() if i + 1 == k else model.no_sync():
+        mse(x, y, k * dist.get_world_size()).backward()

@@ -1,4 +1,0 @@
-# status: fail
-# mistake: own number returned
-# fills: the stub
-return number

@@ -1,6 +1,0 @@
-# status: fail
-# mistake: not wrapped in DDP
-# fills: the stub
-if gpus >= local_world_size:
-    return nn.DataParallel(model.to(local_rank), device_ids=[local_rank])
-return nn.DataParallel(model)

@@ -1,4 +1,0 @@
-# status: fail
-# mistake: not wrapped in DDP
-# fills: the stub
-return model

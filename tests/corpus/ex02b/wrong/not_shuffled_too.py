@@ -1,7 +1,0 @@
-# status: fail
-# mistake: not shuffled
-# fills: the stub
-order = [(i + epoch) % size for i in range(size)]
-count = math.ceil(size / world_size)
-order += order[: count * world_size - size]
-return order[rank::world_size]

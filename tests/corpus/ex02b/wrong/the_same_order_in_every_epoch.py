@@ -1,7 +1,0 @@
-# status: fail
-# mistake: the same order in every epoch
-# fills: the stub
-order = torch.randperm(size, generator=torch.Generator().manual_seed(0)).tolist()
-count = math.ceil(size / world_size)
-order += order[: count * world_size - size]
-return order[rank::world_size]

@@ -1,4 +1,0 @@
-# status: fail
-# mistake: no gradients
-# fills: the stub
-model.zero_grad()

@@ -1,9 +1,0 @@
-# status: fail
-# mistake: synchronised on the first
-# fills: the stub
-k = len(micro_batches)
-def mse(x, y, parts):
-    return nn.functional.mse_loss(model(x), y) / parts
-for i, (x, y) in enumerate(micro_batches):
-    with nullcontext() if i == 0 else model.no_sync():
-        mse(x, y, k).backward()
