@@ -40,9 +40,11 @@ _SEEN_INSIDE = (
     "ddp_course/process/**/*.py",
     "ddp_course/observe/__init__.py",
     "ddp_course/observe/scribe.py",
-    *(f"ddp_course/checks/{name}.py" for name in ("__init__", "agreed", "driver", "evidence")),
+    *(
+        f"ddp_course/checks/{name}.py"
+        for name in ("__init__", "agreed", "calling", "driver", "evidence")
+    ),
     "ddp_course/exercises/__init__.py",
-    "ddp_course/exercises/calling.py",
     "ddp_course/exercises/*/__init__.py",
     "ddp_course/exercises/*/drive.py",
     "ddp_grading/__init__.py",

@@ -24,8 +24,8 @@ from typing import Any
 import torch.distributed as dist
 
 from ddp_course.checks.agreed import BACK
+from ddp_course.checks.calling import Function, Tensors, attempt
 from ddp_course.checks.evidence import SOCKET, Message, pack, split, unpack
-from ddp_course.exercises.calling import Function, Tensors, attempt
 from ddp_course.rank.place import my_place
 from ddp_course.rank.report import run_rank
 

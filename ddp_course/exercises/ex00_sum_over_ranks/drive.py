@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ddp_course.exercises.calling import Function, Tensors, as_array
+from ddp_course.checks.calling import Function, Tensors, as_array
 
 
 def drive(function: Function, inputs: Tensors, device: torch.device) -> Tensors:

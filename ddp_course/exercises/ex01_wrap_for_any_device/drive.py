@@ -20,7 +20,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 from ddp_course.checks.agreed import CPU
-from ddp_course.exercises.calling import Broad, Function, Tensors, as_array
+from ddp_course.checks.calling import Broad, Function, Tensors, as_array
 
 
 def _number(device: Any, current: int) -> int:

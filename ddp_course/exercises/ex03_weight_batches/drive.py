@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-from ddp_course.exercises.calling import Function, Tensors, as_array
+from ddp_course.checks.calling import Function, Tensors, as_array
 
 
 def drive(function: Function, inputs: Tensors, device: torch.device) -> Tensors:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from ddp_course.exercises.calling import Function, Tensors, as_array
+from ddp_course.checks.calling import Function, Tensors, as_array
 
 
 def drive(function: Function, inputs: Tensors, device: torch.device) -> Tensors:

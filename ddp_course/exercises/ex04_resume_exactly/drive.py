@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 from ddp_course.checks.agreed import LEARNING_RATE, MOMENTUM, SAVED_BALLAST
-from ddp_course.exercises.calling import Broad, Function, Tensors, as_array, attempt
+from ddp_course.checks.calling import Broad, Function, Tensors, as_array, attempt
 from ddp_course.rank.report import my_folder
 
 

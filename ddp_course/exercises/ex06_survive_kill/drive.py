@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 from ddp_course.checks.agreed import SAVED_BALLAST
-from ddp_course.exercises.calling import Broad, Function, Tensors, as_array, attempt
+from ddp_course.checks.calling import Broad, Function, Tensors, as_array, attempt
 from ddp_course.rank.report import my_folder
 
 

@@ -9,7 +9,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-from ddp_course.exercises.calling import Broad, Function, Tensors, as_array
+from ddp_course.checks.calling import Broad, Function, Tensors, as_array
 
 
 class Centred(Broad):
