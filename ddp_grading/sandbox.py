@@ -39,7 +39,7 @@ _SEEN_INSIDE = (
     "ddp_course/rank/*.py",
     "ddp_course/process/**/*.py",
     "ddp_course/observe/__init__.py",
-    "ddp_course/observe/scribe.py",
+    "ddp_course/observe/recorder/*.py",
     *(
         f"ddp_course/checks/{name}.py"
         for name in ("__init__", "agreed", "calling", "driver", "evidence")

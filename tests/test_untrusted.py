@@ -135,7 +135,7 @@ DANGEROUS_CALLS = {
     "pickle.load", "pickle.loads", "pickle.Unpickler",
 }  # fmt: skip
 # A rank runs its script, and reads torch's own record of it, refusing any object in it.
-RANK_SIDE = {"host.py": {"exec"}, "scribe.py": {"pickle"}}
+RANK_SIDE = {"host.py": {"exec"}, "calls.py": {"pickle"}}
 
 
 def test_nothing_unpickles_or_evaluates() -> None:

@@ -64,7 +64,7 @@ _SCRUBBED_PREFIXES = (
     "PET_",
     "DDP_COURSE_RUN",
     "DDP_COURSE_TRACE",
-    "DDP_COURSE_SCRIBE",
+    "DDP_COURSE_RECORD",
 )
 
 
@@ -194,17 +194,17 @@ class _Plan:
             "PET_SHUTDOWN_TIMEOUT": "3",  # a rank that is told to end first writes its ledger
             "PET_MONITOR_INTERVAL": "0.25" if self.warm else "0.1",  # warm: cut short by an end
             "DDP_COURSE_RUN": str(folder),
-            "DDP_COURSE_SCRIBE": "1",
+            "DDP_COURSE_RECORD": "1",
             "DDP_COURSE_TIMEOUT_S": str(self.limit_s / 2),
             **({"DDP_COURSE_TRACE": "1"} if self.trace else {}),
             **({"DDP_COURSE_NODES_HERE": str(self.nodes)} if self.nodes > 1 else {}),
             **({"PET_RDZV_CONF": self.patience} if self.patience else {}),
             **self.visible_env,
-            **({} if self.warm else self._scribe_path()),
+            **({} if self.warm else self._recorder_path()),
         }
 
-    def _scribe_path(self) -> dict[str, str]:
-        """What brings the scribe into ranks that Python starts anew."""
+    def _recorder_path(self) -> dict[str, str]:
+        """What brings the recorder into ranks that Python starts anew."""
         path = self.visible_env.get("PYTHONPATH", self._caller_env.get("PYTHONPATH"))
         return {"PYTHONPATH": os.pathsep.join(filter(None, [_RANK_SIDE, path]))}
 

@@ -276,7 +276,7 @@ def _rank(orders: socket.socket) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     _fresh_modules(cwd, arguments[0])
     _fresh_state()
-    scribe.begin(leaves_by_exit=True)
+    recorder.begin(leaves_by_exit=True)
     sys.argv = list(arguments)
     path = arguments[0]
     main = sys.modules["__main__"] = types.ModuleType("__main__")
@@ -332,7 +332,7 @@ def _fresh_modules(cwd: str, script: str) -> None:
     """Nothing of ours is remembered from the host; the script's folder comes first on sys.path."""
     if not sys.flags.safe_path:
         sys.path.insert(0, os.path.dirname(os.path.join(cwd, script)))
-    ours = "guard", "scribe", "ddp_course"
+    ours = "guard", "recorder", "ddp_course"
     for name in [name for name in sys.modules if name.split(".")[0] in ours]:
         del sys.modules[name]
     importlib.invalidate_caches()
@@ -446,7 +446,7 @@ if __name__ == "__main__":
         sys.path.insert(0, here)
     sys.path.insert(0, os.path.join(os.path.dirname(here), "observe"))
     import guard  # type: ignore[import-not-found,unused-ignore]
-    import scribe  # type: ignore[import-not-found,unused-ignore]
+    import recorder  # type: ignore[import-not-found,unused-ignore]
 
     del sys.path[:2]
     _main(int(sys.argv[1]), float(sys.argv[2]))

@@ -25,7 +25,7 @@ from ddp_course.process import guard
 
 IDLE_S = 600.0
 _HERE = Path(__file__).parent
-_SCRIBE = _HERE.parent / "observe" / "scribe.py"
+_RECORDER = _HERE.parent / "observe" / "recorder"
 _READ_AT_IMPORT = (
     "PYTHON", "LD_", "LC_", "LANG", "TORCH", "PYTORCH", "ATEN_", "KINETO", "CUDA", "HIP_", "NCCL",
     "TRITON", "NUMPY_", "NPY_", "MKL", "OPENBLAS", "BLIS", "KMP_", "GOMP_", "OMP_", "MALLOC_",
@@ -160,7 +160,7 @@ def telling(lines: Sequence[str]) -> str:
 
 def signature(env: Mapping[str, str]) -> tuple[Any, ...]:
     """What makes two launches share a host: interpreter, import-time environment, our own files."""
-    ours = *map(_HERE.joinpath, ("guard.py", "host.py", "shim.py")), _SCRIBE
+    ours = *map(_HERE.joinpath, ("guard.py", "host.py", "shim.py")), *sorted(_RECORDER.glob("*.py"))
     files = [path.stat() for path in ours]
     return (
         sys.executable,

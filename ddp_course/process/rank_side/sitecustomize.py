@@ -1,4 +1,4 @@
-"""What a rank of a plain launch runs before the learner's script: it starts the scribe.
+"""What a rank of a plain launch runs before the learner's script: it starts the recorder.
 
 The launcher puts this folder first on PYTHONPATH. Here a rank takes it away again, so that neither
 the script nor what it starts sees it, and runs the sitecustomize that it stands in front of.
@@ -21,17 +21,21 @@ def _load(name: str, spec: importlib.machinery.ModuleSpec | None) -> None:
 
 def _start() -> None:
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != _HERE]
-    if "RANK" in os.environ and os.environ.get("DDP_COURSE_SCRIBE"):
+    if "RANK" in os.environ and os.environ.get("DDP_COURSE_RECORD"):
         others = os.environ.get("PYTHONPATH", "").split(os.pathsep)
         others = [entry for entry in others if os.path.abspath(entry) != _HERE]
         os.environ["PYTHONPATH"] = os.pathsep.join(others)
         if not any(others):
             del os.environ["PYTHONPATH"]
         with contextlib.suppress(Exception):
-            name = "_ddp_course_scribe"
-            path = os.path.join(os.path.dirname(os.path.dirname(_HERE)), "observe", "scribe.py")
+            name = "_ddp_course_recorder"
+            course = os.path.dirname(os.path.dirname(_HERE))
+            path = os.path.join(course, "observe", "recorder", "__init__.py")
             _load(name, importlib.util.spec_from_file_location(name, path))
-            sys.modules.pop(name).begin()
+            recorder = sys.modules[name]
+            for module in [module for module in sys.modules if module.startswith(name)]:
+                del sys.modules[module]
+            recorder.begin()
     _load("sitecustomize", importlib.machinery.PathFinder.find_spec("sitecustomize"))
 
 

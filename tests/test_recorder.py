@@ -158,7 +158,7 @@ def test_nothing_of_it_shows_in_the_job(healthy: Run) -> None:
         assert "killed 15" in said
         assert "grandchild 0" in said
         child = next(line for line in said if line.startswith("child "))
-        assert "DDP_COURSE_SCRIBE" not in child
+        assert "DDP_COURSE_RECORD" not in child
         assert child.endswith("None") or "rank_side" not in child
         modules = next(line for line in said if line.startswith("modules "))
         assert "rank_side" not in modules
@@ -324,7 +324,7 @@ import torch, torch.distributed as dist
 def main():
     print("elsewhere", getattr(sys.modules.get("sitecustomize"), "WHO", None))
     print("path", os.environ["PYTHONPATH"], sys.path)
-    print("asked", "DDP_COURSE_SCRIBE" in os.environ)
+    print("asked", "DDP_COURSE_RECORD" in os.environ)
     dist.init_process_group("gloo")
     dist.all_reduce(torch.ones(1))
     issued = pathlib.Path(os.environ["DDP_COURSE_RUN"], "issued")
@@ -395,10 +395,10 @@ def test_what_is_not_a_rank_of_ours_is_left_alone(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(scribe._Scribe, "start", start)
     monkeypatch.delenv("RANK", raising=False)
-    monkeypatch.setenv("DDP_COURSE_SCRIBE", "1")
+    monkeypatch.setenv("DDP_COURSE_RECORD", "1")
     scribe.begin()  # torchrun itself
     monkeypatch.setenv("RANK", "0")
-    monkeypatch.delenv("DDP_COURSE_SCRIBE")
+    monkeypatch.delenv("DDP_COURSE_RECORD")
     scribe.begin()  # a job in a shell
 
 
