@@ -11,8 +11,10 @@ import pytest
 from launching import script, until
 
 from ddp_course import Run, launch
-from ddp_course.observe import ledger, scribe
+from ddp_course.observe import ledger, recorder
 from ddp_course.observe.ledger import Entry, first_divergence, read
+from ddp_course.observe.recorder import calls, frames
+from ddp_course.observe.recorder.parts import Parts
 
 LONG_S = 300.0
 PATIENT_LIMITS_S = 8.0, 40.0  # the second for a machine on which the ranks are not up in the first
@@ -20,7 +22,7 @@ PATIENT_LIMITS_S = 8.0, 40.0  # the second for a machine on which the ranks are 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    yield tmp_path_factory.mktemp("scribe")
+    yield tmp_path_factory.mktemp("recorder")
 
 
 HEALTHY = """
@@ -77,7 +79,7 @@ def main():
     print("grandchild", os.waitpid(child, 0)[1])
     child = subprocess.run([sys.executable, "-c", CHILD], capture_output=True, text=True)
     print("child", child.stdout.strip())
-    print("modules", [name for name in sys.modules if "scribe" in name], sys.path)
+    print("modules", [name for name in sys.modules if "recorder" in name], sys.path)
     dist.destroy_process_group()
 
 if __name__ == "__main__":
@@ -138,7 +140,10 @@ def test_sizes_and_types_are_told(healthy: Run) -> None:
     )
     assert last.state == "scheduled"
     in_pair = [entry for entry in _of(healthy, 0) if entry.group != "0"]
-    assert [(entry.op, entry.n, entry.elements) for entry in in_pair] == [("all_reduce", 1, 2)]
+    assert [(entry.op, entry.n, entry.elements, entry.members) for entry in in_pair] == [
+        ("new_group", 1, 0, (0, 1)),
+        ("all_reduce", 1, 2, ()),
+    ]
     assert any(entry.op == "monitored_barrier" for entry in _of(healthy, 0))
 
 
@@ -163,6 +168,117 @@ def test_nothing_of_it_shows_in_the_job(healthy: Run) -> None:
         modules = next(line for line in said if line.startswith("modules "))
         assert "rank_side" not in modules
         assert not any("Traceback" in line for line in healthy.lines_of(rank, "stderr"))
+
+
+FACTS = """
+import os, pathlib, time, traceback
+import torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+def main():
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    model = DDP(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=256.0)
+    for step in range(4):
+        optimizer.zero_grad()
+        scaler.scale(model(torch.randn(4, 4) + step).sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        if rank == 2 and step == 1:
+            with torch.no_grad():
+                model.module[1].bias += 1
+    model.eval()
+    with torch.no_grad():
+        model(torch.randn(4, 4))  # its broadcast of buffers is no pass
+        if rank == 0:
+            model.module[0].weight.zero_()  # after training: its own business
+    if rank == 1:
+        loss, accuracy = torch.ones(1), torch.ones(1)
+        dist.all_reduce(accuracy)
+        dist.all_reduce(loss)
+    else:
+        loss, accuracy = torch.ones(1), torch.ones(1)
+        dist.all_reduce(loss)
+        dist.all_reduce(accuracy)
+    dist.reduce(torch.ones(3), dst=1 if rank == 2 else 0, op=dist.ReduceOp.MAX)
+    pair = dist.new_group([1, 2])
+    if rank == 0:
+        dist.all_reduce(torch.ones(1), group=pair)  # no member
+    else:
+        dist.broadcast(torch.ones(1), src=2, group=pair)
+    try:
+        dist.all_reduce(torch.ones(1), op="no operation")
+    except Exception:
+        print("recorder" in traceback.format_exc())
+    gate = pathlib.Path(os.environ["DDP_COURSE_RUN"], "go")
+    while rank == 1 and not gate.exists():
+        time.sleep(0.01)
+    dist.barrier()
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.fixture(scope="module")
+def facts(folder: Path) -> Run:
+    run = launch(script(folder, FACTS), ranks=3, limit_s=LONG_S, wait=False)
+
+    def waits() -> bool:
+        lane = run.lanes()[0]
+        return run.done or (lane.doing == "waits in barrier" and lane.since_s > 0.4)
+
+    try:
+        until(waits, "rank 0 in the barrier", LONG_S)
+        assert not run.done
+        assert run.lanes()[1].doing.startswith("waits at job.py, line ")
+        run.pause(1)
+        until(lambda: run.lanes()[1].doing == "paused", "rank 1 paused")
+        run.resume(1)
+    finally:
+        (run.folder / "go").touch()
+    assert run.wait().ok, run
+    assert {lane.doing for lane in run.lanes()} == {""}
+    return run
+
+
+def test_passes_of_the_loop_are_counted(facts: Run) -> None:
+    for mine in read(facts.folder).values():
+        assert (mine.passes, mine.steps) == (4, 4)
+        buffers = [entry for entry in mine.entries if entry.part == "buffers before forward"]
+        assert [(entry.passes, entry.steps) for entry in buffers[:8:2]] == [
+            (1, 0), (2, 1), (3, 2), (4, 3),
+        ]  # fmt: skip
+        assert mine.scales == {1: 256.0, 2: 256.0, 3: 256.0, 4: 256.0}
+
+
+def test_the_first_pass_and_parameter_that_differ_are_told(facts: Run) -> None:
+    found = ledger.first_difference(read(facts.folder))
+    assert found is not None
+    assert (found.after, found.since, found.ranks) == (3, 2, (2,))
+    assert "1.bias" in found.parameters
+
+
+def test_root_reduction_members_and_strays_are_told(facts: Run) -> None:
+    found = read(facts.folder)
+    rows = [row for row in ledger.align(found) if row.verdict != "same"]
+    assert [row.entries[0].op for row in rows if row.entries[0]] == [*["all_reduce"] * 2, "reduce"]
+    loss = first_divergence(found)
+    assert loss is not None
+    assert (loss.kind, loss.ranks) == ("order", (1,))
+    last = rows[-1].entries
+    assert {rank: (n.root, n.reduce) for rank, n in last.items() if n is not None} == {
+        0: (0, "max"), 1: (0, "max"), 2: (1, "max"),
+    }  # fmt: skip
+    roots = [n.root for n in found[2].entries if n.op == "broadcast" and n.group != "0"]
+    assert roots == [2]
+    assert [(stray.op, stray.line and stray.line.code[:15]) for stray in found[0].outside] == [
+        ("all_reduce", "dist.all_reduce")
+    ]
+    assert not found[1].outside
+    assert facts.lines_of(0, "stdout") == ["False"], "a frame of ours in a traceback"
 
 
 ENDS = """
@@ -271,8 +387,8 @@ def test_a_size_that_differs_is_told_by_the_rank_that_aborts(folder: Path) -> No
         assert "terminate called after throwing" in said
         assert "Fatal Python error: Aborted" in said
     for one in found.values():
-        assert len(one.entries) == scribe.KEEP
-        assert one.dropped == 2301 - scribe.KEEP
+        assert len(one.entries) == calls.KEEP
+        assert one.dropped == 2301 - calls.KEEP
     divergence = first_divergence(found)
     assert divergence is not None
     assert (divergence.kind, divergence.ranks, divergence.entry.n) == ("size", (1,), 2301)
@@ -393,13 +509,13 @@ def test_what_is_not_a_rank_of_ours_is_left_alone(monkeypatch: pytest.MonkeyPatc
     def start(self: object) -> None:
         raise AssertionError("started")
 
-    monkeypatch.setattr(scribe._Scribe, "start", start)
+    monkeypatch.setattr(recorder.Recorder, "start", start)
     monkeypatch.delenv("RANK", raising=False)
     monkeypatch.setenv("DDP_COURSE_RECORD", "1")
-    scribe.begin()  # torchrun itself
+    recorder.begin()  # torchrun itself
     monkeypatch.setenv("RANK", "0")
     monkeypatch.delenv("DDP_COURSE_RECORD")
-    scribe.begin()  # a job in a shell
+    recorder.begin()  # a job in a shell
 
 
 TORCH = "/venv/site-packages/torch/"
@@ -411,21 +527,21 @@ def _bucket(t: float, dtype: str = "float32") -> dict[str, Any]:
 
 
 def test_buckets_are_numbered_from_each_forward_on() -> None:
-    parts = scribe.Parts([(1.0, 7), (2.0, 7), (3.0, 7)])
+    parts = Parts([(1.0, 7), (2.0, 7), (3.0, 7)])
     told = [parts.of(_bucket(t), BACKWARD) for t in (0.5, 1.5, 1.6, 3.5, 3.6)]
     assert told == ["gradient bucket", *[f"gradient bucket {n}" for n in (0, 1, 0, 1)]]
     assert parts.of(_bucket(3.7, "int32"), BACKWARD) == "map of unused parameters"
 
 
 def test_buckets_of_two_models_have_no_numbers() -> None:
-    parts = scribe.Parts([(1.0, 7), (2.0, 8)])
+    parts = Parts([(1.0, 7), (2.0, 8)])
     assert parts.of(_bucket(2.5), BACKWARD) == "gradient bucket"
 
 
 def test_buckets_of_a_rank_that_has_joined() -> None:
     joined = [(f"{TORCH}nn/parallel/distributed.py", 9, "_match_all_reduce_for_bwd_pass")]
     notice = [(f"{TORCH}distributed/algorithms/join.py", 9, "_get_num_nonjoined_procs")]
-    parts = scribe.Parts([(1.0, 7)])
+    parts = Parts([(1.0, 7)])
     told = [parts.of(_bucket(2.0), frames) for frames in (joined, joined, notice, joined)]
     assert told == [
         "gradient bucket 0", "gradient bucket 1", "how many ranks have inputs left, for Join",
@@ -435,28 +551,28 @@ def test_buckets_of_a_rank_that_has_joined() -> None:
 
 def test_a_record_of_nccl(tmp_path: Path) -> None:
     """Made up after torch's ProcessGroupNCCL.cpp, not recorded on a GPU."""
-    mine = scribe._Scribe({"RANK": "0", "DDP_COURSE_RUN": str(tmp_path)}, leaves_by_exit=False)
+    mine = recorder.Recorder({"RANK": "0", "DDP_COURSE_RUN": str(tmp_path)}, leaves_by_exit=False)
     raw = {
         "profiling_name": "nccl:send 0->1", "process_group": ["0", "default_pg"], "is_p2p": True,
         "p2p_seq_id": 3, "collective_seq_id": 9, "input_sizes": [[2, 3]], "input_dtypes": ["Half"],
         "time_created_ns": 5_000_000_000, "time_discovered_completed_ns": 6_000_000_000,
         "state": "completed", "frames": [],
     }  # fmt: skip
-    told = mine._collective(raw)
+    told = mine._calls._collective(raw, {})
     assert (told["op"], told["n"], told["bytes"]) == ("send", 3, 12)
     assert told["p2p"] == {"peer": 1, "direction": "send", "tag": 0}
-    assert (told["state"], told["t"], told["end"]) == ("completed", 5.0, 6.0)
-    all_reduce = {**raw, "profiling_name": "nccl:all_reduce", "is_p2p": False}
-    assert (mine._collective(all_reduce)["op"], mine._collective(all_reduce)["n"]) == (
-        "all_reduce", 9,
-    )  # fmt: skip
+    assert (told["state"], told["t"]) == ("completed", 5.0)
+    told = mine._calls._collective(
+        {**raw, "profiling_name": "nccl:reduce", "is_p2p": False}, {("0", 9): (3, "max")}
+    )
+    assert (told["op"], told["n"], told["root"], told["reduce"]) == ("reduce", 9, 3, "max")
 
 
 def test_a_ledger_that_cannot_be_written_disturbs_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     env = {"RANK": "0", "DDP_COURSE_RUN": str(tmp_path / "nowhere")}
-    mine = scribe._Scribe(env, leaves_by_exit=False)
+    mine = recorder.Recorder(env, leaves_by_exit=False)
     mine._write("exit", 0)
     assert not (tmp_path / "nowhere").exists()
     mine._folder = str(tmp_path)
@@ -473,16 +589,18 @@ def test_a_ledger_that_cannot_be_written_disturbs_nothing(
         ("/usr/lib/python3/dist-packages/numpy/core.py", False),
         (json.__file__, False),
         ("/home/me/libmine.so", False),
-        (scribe.__file__, False),
-        (str(Path(scribe.__file__).parent.parent / "jobs" / "02_basic_ddp" / "train_ddp.py"), True),
+        (calls.__file__, False),
+        (str(Path(calls.__file__).parents[2] / "jobs" / "02_basic_ddp" / "train_ddp.py"), True),
     ],
 )
 def test_whose_code_a_file_is(file: str, own: bool) -> None:
-    assert scribe._is_own(file) is own
+    assert frames.is_own(file) is own
 
 
 def test_a_deep_stack_keeps_the_learners_line(tmp_path: Path) -> None:
     """It is far outside, where the rest is torch's own."""
-    mine = scribe._Scribe({"RANK": "0", "DDP_COURSE_RUN": str(tmp_path)}, leaves_by_exit=False)
-    told = mine._stack([("/home/me/train.py", 3, "main"), *[("/v/torch/x.py", 1, "f")] * 900])
+    mine = recorder.Recorder({"RANK": "0", "DDP_COURSE_RUN": str(tmp_path)}, leaves_by_exit=False)
+    told = mine._source.stack(
+        [("/home/me/train.py", 3, "main"), *[("/v/torch/x.py", 1, "f")] * 900]
+    )
     assert told[0]["file"] == "/home/me/train.py" and len(told) == 60

@@ -1,1 +1,1 @@
-"""What ranks leave behind: the scribe inside a rank, and the readers of what it wrote."""
+"""What ranks leave behind: the recorder inside a rank, and the readers of what it wrote."""

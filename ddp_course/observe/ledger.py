@@ -15,8 +15,9 @@ import contextlib
 import itertools
 import math
 import re
+import zlib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from ddp_course import disk as untrusted
 ANY_RANK = -1  # the peer of a receive from whoever sends
 
 _NAME = re.compile(r"ledger-(\d{1,5})-(\d{1,9})\.json")
+NEW_GROUP = "new_group"  # calls of new_group count as a group of their own, of all ranks
 _MOST_BYTES = 8_000_000
 _MOST_FILES = 10_000
 _MOST_ENTRIES = 5_000
@@ -33,7 +35,6 @@ _MOST_FRAMES = 1_000
 _MOST_TENSORS = 64
 _MOST_DIMENSIONS = 64
 _MOST_RANKS = 4_096
-_MOST_TRACE_BYTES = 32_000_000
 _LONGEST = 10_000  # characters of one text
 _LARGEST = 1 << 62
 _LATEST = 1e11  # seconds since 1970: year 5138
@@ -73,11 +74,15 @@ class Entry:
     dtypes: tuple[str, ...]  # "float32", …
     bytes: int
     t: float  # seconds since 1970
-    end: float | None = None  # from the profiler's trace; None without one
     state: str = "scheduled"  # what torch says; on Gloo it never says more
     p2p: Pair | None = None
     line: Frame | None = None  # in the learner's own code
     part: str | None = None  # inside DDP: "gradient bucket 2", …; None where that is not sure
+    root: int | None = None  # global rank that sends to all, or gets all; None without one
+    reduce: str = ""  # "sum", "max", …; "" where nothing is reduced, or C++ issued it
+    members: tuple[int, ...] = ()  # of a call of new_group: the ranks of the group it makes
+    passes: int = 0  # that this rank had begun by then, this one included; see recorder/progress
+    steps: int = 0  # of the optimizer that were done by then
 
     @property
     def elements(self) -> int:
@@ -91,6 +96,32 @@ class Raised:
     type: str
     text: str
     line: Frame | None = None
+
+
+@dataclass(frozen=True)
+class Stray:
+    """A call of a group of which this rank is no member: torch warns, and does nothing."""
+
+    op: str
+    t: float
+    line: Frame | None = None
+
+
+@dataclass(frozen=True)
+class Replica:
+    """A model in DDP on one rank, and checksums of its parameters."""
+
+    name: str  # of its class
+    number: int  # among the rank's models, by their first forward
+    ranks: tuple[int, ...]  # of its process group
+    parameters: tuple[str, ...]
+    # passes made -> a checksum of each parameter then, None for one that is not trained: after the
+    # optimizer's step, or where there was none before the next forward; 0: before the first one
+    samples: Mapping[int, tuple[int | None, ...]]
+
+    def __str__(self) -> str:
+        second = f" {self.number + 1}" if self.number else ""
+        return f"DDP({self.name}){second} on ranks {', '.join(map(str, self.ranks))}"
 
 
 @dataclass(frozen=True)
@@ -108,7 +139,12 @@ class Ledger:
     stack: tuple[Frame, ...] = ()  # of the main thread (of the exception), outermost first
     groups: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # ranks, where known
     world_size: int = 0
-    digests: Mapping[str, str] = field(default_factory=dict)  # of what DDP keeps equal, at the end
+    passes: int = 0  # forwards of a DDP model whose backward averages, begun
+    steps: int = 0  # optimizer steps done; of several optimizers, of the one that made the most
+    digests: Mapping[str, str] = field(default_factory=dict)  # model and pass -> of its samples
+    scales: Mapping[int, float] = field(default_factory=dict)  # GradScaler update -> scale before
+    replicas: tuple[Replica, ...] = ()
+    outside: tuple[Stray, ...] = ()
     handling: Raised | None = None  # the exception for which it is in an `except` or `finally`
 
 
@@ -139,7 +175,7 @@ class Row:
 class Divergence:
     """Where the ranks part: who lacks what, or issued something else."""
 
-    kind: str  # "missing", "operation", "size", "dtype", "order"
+    kind: str  # "missing", "operation", "size", "dtype", "root", "reduce", "members", "order"
     ranks: tuple[int, ...]  # that lack it, or deviate from most (from the first rank, if halves)
     entry: Entry  # what the others issued
     row: Row
@@ -153,7 +189,7 @@ def read(folder: str | Path) -> Ledgers:
             ledger = _ledger(untrusted.read_json(path, _MOST_BYTES))
             if (ledger.rank, ledger.attempt) != (rank, attempt):
                 raise ValueError("it is of another rank or attempt than its name says")
-            found[rank] = _with_ends(ledger, folder / f"trace-{rank}.json")
+            found[rank] = ledger
         except (OSError, ValueError, TypeError, KeyError, OverflowError, AttributeError) as error:
             found.refused[path.name] = str(error) or type(error).__name__
     return found
@@ -191,7 +227,7 @@ def align(ledgers: Mapping[int, Ledger]) -> list[Row]:
             known = [rank for rank in members if _tells(ledgers[rank], by_rank.get(rank, {}), n)]
             entries = {rank: by_rank.get(rank, {}).get(n) for rank in known}
             rows.append(Row(group, n, entries, _verdict(entries)))
-    return sorted(rows, key=lambda row: row.t)
+    return sorted(_crossed(rows), key=lambda row: row.t)
 
 
 def pairs(ledgers: Mapping[int, Ledger]) -> list[Row]:
@@ -227,6 +263,46 @@ def pairs(ledgers: Mapping[int, Ledger]) -> list[Row]:
     return sorted(rows, key=lambda row: row.t)
 
 
+@dataclass(frozen=True)
+class Difference:
+    """Where the replicas of a model part: the first sampled pass at which some parameters differ.
+
+    since: the last pass before it at which all were equal; None if none of those sampled was.
+    """
+
+    replica: Replica
+    after: int  # passes
+    since: int | None
+    parameters: tuple[str, ...]
+    ranks: tuple[int, ...]  # that are not as most are (as the first, if halves)
+
+
+def first_difference(ledgers: Mapping[int, Ledger]) -> Difference | None:
+    """The first difference between the ranks' replicas of a model; None if there is none.
+
+    Compares the samples that all ranks of the model have taken; parameters go by their place, and a
+    rank on which one is not trained does not count for it.
+    """
+    found: dict[tuple[int, tuple[int, ...]], dict[int, Replica]] = defaultdict(dict)
+    for rank, ledger in _last_attempt(ledgers).items():
+        for replica in ledger.replicas:
+            found[replica.number, replica.ranks][rank] = replica
+    for by_rank in found.values():
+        first, since = next(iter(by_rank.values())), None
+        for after in sorted(set.intersection(*(set(r.samples) for r in by_rank.values()))):
+            values = {rank: r.samples[after] for rank, r in by_rank.items()}
+            columns = zip(*values.values(), strict=False)
+            odd = [i for i, column in enumerate(columns) if len({*column} - {None}) > 1]
+            if odd:
+                of_rank = {rank: tuple(numbers[i] for i in odd) for rank, numbers in values.items()}
+                most = Counter(of_rank.values()).most_common(1)[0][0]
+                ranks = tuple(rank for rank, numbers in of_rank.items() if numbers != most)
+                names = tuple(first.parameters[i] for i in odd)
+                return Difference(first, after, since, names, ranks)
+            since = after
+    return None
+
+
 def first_divergence(ledgers: Mapping[int, Ledger]) -> Divergence | None:
     """The earliest row that is not the same on all its ranks; None if there is none.
 
@@ -244,18 +320,24 @@ def _divergence(row: Row, rows: Sequence[Row]) -> Divergence:
     absent = tuple(rank for rank, entry in row.entries.items() if entry is None)
     if absent and len({_signature(entry) for entry in entered.values()}) == 1:
         return Divergence("missing", absent, next(iter(entered.values())), row)
-    by_signature: dict[tuple[Any, ...], list[int]] = defaultdict(list)
+    codes, agree = _codes(row), len({_signature(entry) for entry in entered.values()}) == 1
+    by_signature: dict[Any, list[int]] = defaultdict(list)
     for rank, entry in entered.items():
-        by_signature[_signature(entry)].append(rank)
+        by_signature[codes.get(rank) if agree else _signature(entry)].append(rank)
     most = max(by_signature.values(), key=lambda ranks: (len(ranks), -min(ranks)))
     deviating = tuple(rank for rank in entered if rank not in most)
     right, wrong = entered[most[0]], entered[deviating[0]]
-    if _swapped(row, rows, most[0], deviating[0]):
+    if agree or _swapped(row, rows, most[0], deviating[0]):
         kind = "order"
     elif right.op != wrong.op and right.p2p is None:
         kind = "operation"
     else:
-        kind = "size" if right.elements != wrong.elements else "dtype"
+        kind = next(
+            name
+            for name in ("elements", "dtypes", "root", "reduce", "members")
+            if getattr(right, name) != getattr(wrong, name)
+        )
+    kind = {"elements": "size", "dtypes": "dtype"}.get(kind, kind)
     return Divergence(kind, deviating, right, row)
 
 
@@ -273,6 +355,37 @@ def _swapped(row: Row, rows: Sequence[Row], one: int, other: int) -> bool:
     return later(other, mine) and (later(one, theirs) or not any(r.entries.get(one) for r in soon))
 
 
+def _crossed(rows: Sequence[Row]) -> list[Row]:
+    """The same rows; those of calls that fit, but are another line's on some rank, "differ".
+
+    Two ranks that reduce loss and accuracy in opposite order mix them, and nothing fails. They are
+    told by their code: each issues soon what the other one issues now.
+    """
+    crossed: set[int] = set()
+    by_group: dict[str, list[int]] = defaultdict(list)
+    for i in sorted(range(len(rows)), key=lambda i: rows[i].n):
+        by_group[rows[i].group].append(i)
+    for indices in by_group.values():
+        for place, i in enumerate(indices):
+            codes = _codes(rows[i])
+            if len({*codes.values()}) > 1 and rows[i].verdict == "same":
+                for j in indices[place + 1 : place + 1 + _NEAR]:
+                    later = _codes(rows[j])
+                    if rows[j].verdict == "same" and any(
+                        codes[one] != codes[other]
+                        and (codes[one], codes[other]) == (later.get(other), later.get(one))
+                        for one, other in itertools.combinations(codes, 2)
+                    ):
+                        crossed |= {i, j}
+    return [replace(row, verdict="differs") if i in crossed else row for i, row in enumerate(rows)]
+
+
+def _codes(row: Row) -> dict[int, str]:
+    """The line of code by which each rank issued it, of the learner's own calls."""
+    told = ((rank, entry) for rank, entry in row.entries.items() if entry is not None)
+    return {rank: entry.line.code for rank, entry in told if entry.line and not entry.part}
+
+
 def _verdict(entries: Mapping[int, Entry | None]) -> str:
     entered = [entry for entry in entries.values() if entry is not None]
     if len({_signature(entry) for entry in entered}) > 1:
@@ -283,9 +396,8 @@ def _verdict(entries: Mapping[int, Entry | None]) -> str:
 def _signature(entry: Entry) -> tuple[Any, ...]:
     """What must agree between the ranks."""
     op = "" if entry.p2p is not None else entry.op
-    if entry.op in _UNEVEN:
-        return op, None, entry.dtypes
-    return op, entry.elements, entry.dtypes
+    elements = None if entry.op in _UNEVEN else entry.elements
+    return op, elements, entry.dtypes, entry.root, entry.reduce, entry.members
 
 
 def _last_attempt(ledgers: Mapping[int, Ledger]) -> dict[int, Ledger]:
@@ -295,7 +407,7 @@ def _last_attempt(ledgers: Mapping[int, Ledger]) -> dict[int, Ledger]:
 
 def _members(group: str, ledgers: Mapping[int, Ledger], by_rank: Mapping[int, object]) -> list[int]:
     """The ranks of a group that have a ledger: as a rank tells, else those that used the group."""
-    if group in ("0", ""):  # without a name with TORCH_DISTRIBUTED_DEBUG=DETAIL
+    if group in ("0", "", NEW_GROUP):  # without a name with TORCH_DISTRIBUTED_DEBUG=DETAIL
         return list(ledgers)
     told = {rank for ledger in ledgers.values() for rank in ledger.groups.get(group, ())}
     return sorted((told | set(by_rank)) & set(ledgers))
@@ -327,6 +439,7 @@ def _ledger(raw: Any) -> Ledger:
         raise ValueError("it is no ledger of version 1")
     entries = _list(raw["entries"], _MOST_ENTRIES, "entries")
     exit_code = raw.get("exit_code")
+    replicas = tuple(map(_replica, _list(raw.get("replicas", []), _MOST_RANKS, "replicas")))
     return Ledger(
         rank=_whole(raw["rank"], "rank", _MOST_RANKS),
         attempt=_whole(raw["attempt"], "attempt"),
@@ -339,14 +452,19 @@ def _ledger(raw: Any) -> Ledger:
         stack=tuple(_frame(one) for one in _list(raw.get("stack", []), _MOST_FRAMES, "stack")),
         groups=_groups(raw.get("groups", {})),
         world_size=_whole(raw.get("world_size", 0), "world_size"),
-        digests=_digests(raw.get("digests", {})),
+        passes=_whole(raw.get("passes", 0), "passes"),
+        steps=_whole(raw.get("steps", 0), "steps"),
+        scales=_scales(raw.get("scales", [])),
+        digests=_digests(raw.get("digests", {}), replicas),
+        replicas=replicas,
+        outside=tuple(map(_stray, _list(raw.get("outside", []), _MOST_FRAMES, "outside"))),
         handling=_raised(raw.get("handling")),
     )
 
 
 def _entry(raw: Any) -> Entry:
     sizes = _list(raw["sizes"], _MOST_TENSORS, "sizes")
-    pair, line, part, end = (raw.get(name) for name in ("p2p", "line", "part", "end"))
+    pair, line, part, root = (raw.get(name) for name in ("p2p", "line", "part", "root"))
     return Entry(
         n=_whole(raw["n"], "n"),
         group=_text(raw["group"], "group"),
@@ -358,11 +476,15 @@ def _entry(raw: Any) -> Entry:
         dtypes=tuple(_text(one, "dtypes") for one in _list(raw["dtypes"], _MOST_TENSORS, "dtypes")),
         bytes=_whole(raw["bytes"], "bytes"),
         t=_time(raw["t"]),
-        end=None if end is None else _time(end),
         state=_one_of(raw["state"], _STATES, "state"),
         p2p=None if pair is None else _pair(pair),
         line=None if line is None else _frame(line),
         part=None if part is None else _text(part, "part"),
+        root=None if root is None else _whole(root, "root", _MOST_RANKS, ANY_RANK),
+        reduce=_text(raw.get("reduce", ""), "reduce"),
+        members=_ranks(raw.get("members", [])),
+        passes=_whole(raw.get("passes", 0), "passes"),
+        steps=_whole(raw.get("steps", 0), "steps"),
     )
 
 
@@ -397,18 +519,51 @@ def _raised(raw: Any) -> Raised | None:
 def _groups(raw: Any) -> dict[str, tuple[int, ...]]:
     if not isinstance(raw, dict) or len(raw) > _MOST_ENTRIES:
         raise ValueError("groups are no table")
-    return {
-        _text(name, "group"): tuple(
-            _whole(rank, "rank", _MOST_RANKS) for rank in _list(ranks, _MOST_RANKS, "ranks")
-        )
-        for name, ranks in raw.items()
-    }
+    return {_text(name, "group"): _ranks(ranks) for name, ranks in raw.items()}
 
 
-def _digests(raw: Any) -> dict[str, str]:
+def _stray(raw: Any) -> Stray:
+    line = raw.get("line")
+    return Stray(_text(raw["op"], "op"), _time(raw["t"]), None if line is None else _frame(line))
+
+
+def _replica(raw: Any) -> Replica:
+    names = _list(raw["parameters"], _MOST_ENTRIES, "parameters")
+    samples = {}
+    for after, _, values in _list(raw["samples"], _MOST_ENTRIES, "samples"):
+        numbers = [None if n is None else _whole(n, "a checksum") for n in values]
+        if len(numbers) != len(names):
+            raise ValueError("a sample is not of these parameters")
+        samples[_whole(after, "a pass")] = tuple(numbers)
+    return Replica(
+        name=_text(raw["name"], "name"),
+        number=_whole(raw["number"], "number"),
+        ranks=_ranks(raw["ranks"]),
+        parameters=tuple(_text(name, "a parameter") for name in names),
+        samples=samples,
+    )
+
+
+def _digests(raw: Any, replicas: Sequence[Replica]) -> dict[str, str]:
+    """Of each sample, or what an older recorder noted at the end."""
     if not isinstance(raw, dict) or len(raw) > _MOST_ENTRIES:
         raise ValueError("digests are no table")
-    return {_text(name, "a digest"): _text(value, "a digest") for name, value in raw.items()}
+    found = {_text(name, "a digest"): _text(value, "a digest") for name, value in raw.items()}
+    for replica in replicas:
+        for after, numbers in replica.samples.items():
+            if any(number is not None for number in numbers):
+                value = f"{zlib.crc32(repr(numbers).encode()):08x}"
+                found[f"{replica}, after {after} passes"] = value
+    return found
+
+
+def _scales(raw: Any) -> dict[int, float]:
+    pairs = _list(raw, _MOST_ENTRIES, "scales")
+    return {_whole(n, "an update"): float(scale) for n, scale in pairs}
+
+
+def _ranks(raw: Any) -> tuple[int, ...]:
+    return tuple(_whole(rank, "rank", _MOST_RANKS) for rank in _list(raw, _MOST_RANKS, "ranks"))
 
 
 def _whole(value: Any, name: str, below: int = _LARGEST, low: int = 0) -> int:
@@ -440,59 +595,3 @@ def _list(value: Any, most: int, name: str) -> list[Any]:
     if not isinstance(value, list) or len(value) > most:
         raise ValueError(f"{name} is no list within its limits")
     return value
-
-
-# When a collective ended
-
-
-def _with_ends(ledger: Ledger, path: Path) -> Ledger:
-    """The same with the ends that the profiler saw, where a trace has as many as the ledger."""
-    try:
-        trace = untrusted.read_json(path, _MOST_TRACE_BYTES)
-        base, events = trace["baseTimeNanoseconds"], trace["traceEvents"]
-        spans = [_span(base, event) for event in events if _is_complete(event)]
-    except (OSError, ValueError, TypeError, KeyError, OverflowError, AttributeError):
-        return ledger
-    if not spans:
-        return ledger
-    first, last = min(span[1] for span in spans), max(span[2] for span in spans)
-    ends: dict[tuple[str, int | None], list[float]] = defaultdict(list)
-    for op, _, end, elements in sorted(spans, key=lambda span: span[1]):
-        if op:
-            ends[op, elements].append(end)
-    inside: dict[tuple[str, int | None], list[int]] = defaultdict(list)
-    for index, entry in enumerate(ledger.entries):
-        if first <= entry.t <= last:
-            inside[entry.op, entry.elements].append(index)
-    entries = list(ledger.entries)
-    for key, indices in inside.items():
-        if len(indices) == len(ends.get(key, ())):
-            for index, end in zip(indices, ends[key], strict=True):
-                entries[index] = replace(entries[index], end=end)
-    return replace(ledger, entries=tuple(entries))
-
-
-def _is_complete(event: Any) -> bool:
-    return isinstance(event, dict) and event.get("ph") == "X"
-
-
-def _span(base: Any, event: dict[str, Any]) -> tuple[str, float, float, int | None]:
-    """(operation or "", start, end, elements): in seconds since 1970."""
-    start = _time((base + event["ts"] * 1000) / 1e9)
-    op = str(event["name"])
-    op = op.removeprefix("gloo:") if op.startswith("gloo:") else ""
-    return op, start, start + _time(event["dur"] / 1e6), _elements(event) if op else None
-
-
-def _elements(event: Mapping[str, Any]) -> int | None:
-    arguments = event.get("args")
-    dims = arguments.get("Input Dims") if isinstance(arguments, dict) else None
-    if not isinstance(dims, list):
-        return None
-    return sum(math.prod(_flat(size)) for size in dims)
-
-
-def _flat(size: Any) -> Iterable[int]:
-    while isinstance(size, list) and size and isinstance(size[0], list):
-        size = size[0]
-    return [_whole(one, "a size", 1 << 40) for one in _list(size, _MOST_DIMENSIONS, "a size")]

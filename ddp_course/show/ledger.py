@@ -181,13 +181,15 @@ def _number(row: Row) -> str:
     if entry.p2p is not None:
         source, target = row.entries if len(row.entries) == 2 else (entry.p2p.peer, "?")
         return f"#{row.n} {source}→{target}"
-    return f"#{row.n}" + (f" of group {row.group[:12]}" if row.group != "0" else "")
+    return f"#{row.n}" + (f" of group {row.group[:12]}" if row.group not in ("0", entry.op) else "")
 
 
 def _what(entry: Entry) -> str:
     sizes = " + ".join("×".join(map(str, size)) or "1" for size in entry.sizes[:3])
     sizes += " + …" * (len(entry.sizes) > 3)
     words = [entry.op if entry.p2p is None else "send, recv", sizes, ", ".join(entry.dtypes[:3])]
+    words += [f"root {entry.root}" if entry.root is not None and not entry.part else ""]
+    words += [entry.reduce if entry.reduce != "sum" else "", ", ".join(map(str, entry.members))]
     return " ".join(filter(None, words)) + (f" ({entry.part})" if entry.part else "")
 
 
@@ -208,6 +210,9 @@ def _parting(found: Divergence) -> str:
         "order": "issued them in another order",
         "size": "issued another size",
         "dtype": "issued another type",
+        "root": "named another root",
+        "reduce": "asked for another reduction",
+        "members": "made a group of other ranks",
     }
     return f"{_ranks(found.ranks)} {differs[found.kind]} than {_what(found.entry)}"
 

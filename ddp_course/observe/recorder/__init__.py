@@ -264,7 +264,7 @@ class Recorder:
                 end["handling"] = self._handling()
         if why == "terminated" and not self._end:
             self._end = end
-        told: dict[str, Any] = {}
+        told: dict[str, Any] = {"entries": [], "dropped": 0}
         for part in (self._calls, self._progress):
             with contextlib.suppress(Exception):  # another torch may record otherwise
                 told |= part.record()

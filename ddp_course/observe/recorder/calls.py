@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from .frames import Frame, Source, frames_of
+from .frames import Source, frames_of
 from .hooks import note_lookups
 from .parts import Parts
 from .progress import Progress
@@ -56,6 +56,7 @@ class Calls:
     def __init__(self, progress: Progress, source: Source) -> None:
         self._progress, self._source = progress, source
         self._groups: dict[str, list[int]] = {}
+        self._note_count = 0
         self._notes: collections.deque[dict[str, Any]] = collections.deque(maxlen=_KEEP_NOTES)
         self._numbers: collections.Counter[tuple[Any, ...]] = collections.Counter()
         self._details: collections.deque[tuple[_Key, _Details]]
@@ -110,7 +111,11 @@ class Calls:
                 "p2p": {"peer": peer, "direction": op, "tag": tag},
             }
             sizes, dtypes = [tensor.shape], [str(tensor.dtype).removeprefix("torch.")]
-        self._notes.append({**_entry(op, group.group_name, sizes, dtypes, time.time()), **note})
+        self._add({**_entry(op, group.group_name, sizes, dtypes, time.time()), **note})
+
+    def _add(self, note: dict[str, Any]) -> None:
+        self._note_count += 1
+        self._notes.append(note)
 
     def _asking(self, ask: Callable[[Any], bool]) -> Callable[[Any], bool]:
         """_rank_not_in_group: a collective that is told so does nothing."""
@@ -140,7 +145,7 @@ class Calls:
                     entry = _entry(NEW_GROUP, NEW_GROUP, [], [], time.time())
                     frames = frames_of(frame, _FRAMES_OF_ISSUE)
                     n = self._numbers[NEW_GROUP,]
-                    self._notes.append({**entry, "n": n, "members": members, "frames": frames})
+                    self._add({**entry, "n": n, "members": members, "frames": frames})
             return name
 
         return process_group_name
@@ -171,7 +176,7 @@ class Calls:
         for entry in merged:
             entry["part"] = parts.of(entry, entry["frames"])
         _number(merged)
-        total = lost + len(recorded) + self._numbers.total()
+        total = lost + len(recorded) + self._note_count
         kept = merged[-KEEP:]
         for entry in kept:
             entry["line"] = self._source.own_line(entry.pop("frames"))
