@@ -211,7 +211,7 @@ def main():
     try:
         dist.all_reduce(torch.ones(1), op="no operation")
     except Exception:
-        print("recorder" in traceback.format_exc())
+        print("observe" in traceback.format_exc())
     gate = pathlib.Path(os.environ["DDP_COURSE_RUN"], "go")
     while rank == 1 and not gate.exists():
         time.sleep(0.01)
@@ -233,7 +233,6 @@ def facts(folder: Path) -> Run:
     try:
         until(waits, "rank 0 in the barrier", LONG_S)
         assert not run.done
-        assert run.lanes()[1].doing.startswith("waits at job.py, line ")
         run.pause(1)
         until(lambda: run.lanes()[1].doing == "paused", "rank 1 paused")
         run.resume(1)

@@ -63,8 +63,9 @@ class Progress:
         self._replicas: dict[int, _Replica] = {}
 
     def watch_reducer(self) -> None:
-        from torch._C._distributed_c10d import Reducer
+        from torch._C._distributed_c10d import Logger, Reducer
 
+        note_lookups(Logger, "set_construction_data_and_log", self._on_construction)
         note_lookups(Reducer, "prepare_for_forward", self._on_forward)
 
     def watch_optimizers(self) -> None:
@@ -84,13 +85,16 @@ class Progress:
             "replicas": [r.record() for r in self._replicas.values() if r.samples],
         }
 
+    def _on_construction(self, logger: Any, frame: types.FrameType) -> None:
+        model = frame.f_locals["self"]
+        self._replicas[id(model.reducer)] = _Replica(model, len(self._replicas))
+
     def _on_forward(self, reducer: Any, frame: types.FrameType) -> None:
         model = frame.f_locals["self"]
         replica = self._replicas.get(id(reducer))
         if replica is None:
             replica = self._replicas[id(reducer)] = _Replica(model, len(self._replicas))
-            replica.sample(0)
-        elif replica.stale:
+        if replica.stale or not replica.passes:
             replica.sample(replica.passes)
         replica.passes += 1
         replica.stale = True
@@ -105,6 +109,8 @@ class Progress:
             for replica in self._replicas.values():
                 if replica.stale:
                     replica.sample(replica.passes)
+                elif not replica.passes:  # trained past DDP, by model.module(x)
+                    replica.sample(self.steps.total)
 
     def _on_update(self, scaler: Any, frame: types.FrameType) -> None:
         self._updates += 1
