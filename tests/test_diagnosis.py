@@ -873,7 +873,7 @@ def test_an_exit_inside_a_function_of_the_loop(tmp_path: Path) -> None:
         kept(0, 2.0, *(entry(n, n / 9, line=call) for n in (1, 2, 3)), why="exception",
              stack=(call, INSIDE)),
         kept(1, 0.3, *(entry(n, n / 9, line=call) for n in (1, 2)), why="exit", exit_code=0,
-             groups={"0": (0, 1)}),
+             in_group=True),
     ]  # fmt: skip
     e = evidence(ledgers, {0: 1, 1: 0}, lines=raised(0, BROKEN), script=Path(file))
     assert (explain(e).kind, explain(e).rank) == ("exit-early", 1), str(explain(e))
@@ -1206,7 +1206,8 @@ ENTRIES = st.builds(
     dtypes=st.sampled_from([("float32",), ("int64",)]), bytes=st.integers(0, 99),
     t=st.floats(T0, T0 + 20), line=st.none() | FRAMES,
     p2p=st.none() | st.builds(Pair, st.integers(-1, 5), st.sampled_from(["send", "recv"])),
-    part=st.sampled_from([None, "gradient bucket 0"]),
+    part=st.sampled_from([None, "gradient bucket 0"]), root=st.none() | st.integers(0, 3),
+    passes=st.integers(0, 3),
 )  # fmt: skip
 LEDGERS = st.builds(
     Ledger, st.integers(0, 3), st.integers(0, 1),

@@ -185,7 +185,7 @@ def _first_of_chain(e: Evidence, rank: int) -> str:
 def outside_group(e: Evidence) -> Cause | None:
     """A rank that used a group of others: its call does nothing, and nothing says so aloud."""
     for rank, mine in e.ledgers.items():
-        for one in getattr(mine, "outside", ()):
+        for one in mine.outside:
             at = place_text(one.line.file, one.line.line, one.line.code) if one.line else ""
             facts = {"who": f"rank {rank}", "op": one.op, "at": at}
             return Cause("not-in-group", rank, facts, standing=True)

@@ -162,7 +162,7 @@ def left_in_the_middle(e: Evidence, rank: int) -> bool:
     mine = e.ledgers.get(rank)
     if mine is None:
         return True  # os._exit leaves no word
-    return getattr(mine, "in_group", bool(mine.groups)) and e.source.may_exit_inside
+    return mine.in_group and e.source.may_exit_inside
 
 
 def in_function(e: Evidence, rank: int, *names: str) -> bool:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ddp_course.diagnosis.evidence import Evidence
 from ddp_course.diagnosis.kinds import Cause
 from ddp_course.diagnosis.words import brought, call_name, call_text, counted, named
@@ -42,12 +40,11 @@ def diverged(e: Evidence) -> Cause | None:
     """Replicas that should be equal and are not: nothing failed, and the training is wrong."""
     if order := _other_order(e):
         return order
-    first = getattr(ledger, "first_difference", None)
-    part = first(e.ledgers) if first else None
+    part = ledger.first_difference(e.ledgers)
     return _by_digests(e) if part is None else _parted(e, part)
 
 
-def _parted(e: Evidence, part: Any) -> Cause:
+def _parted(e: Evidence, part: ledger.Difference) -> Cause:
     """From which step on, in which parameters, and why."""
     names, replica = part.parameters, part.replica
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
@@ -70,9 +67,7 @@ def _parted(e: Evidence, part: Any) -> Cause:
 
 def _scales(e: Evidence) -> str:
     """ "1024 on rank 0, 256 on rank 1", if the ranks' scalers differ at the same update."""
-    by_rank = {
-        rank: told for rank, mine in e.ledgers.items() if (told := getattr(mine, "scales", {}))
-    }
+    by_rank = {rank: mine.scales for rank, mine in e.ledgers.items() if mine.scales}
     common = set.intersection(*map(set, by_rank.values())) if by_rank else set()
     for update in sorted(common):
         told = {rank: scales[update] for rank, scales in by_rank.items()}
@@ -83,9 +78,9 @@ def _scales(e: Evidence) -> str:
 
 def _other_order(e: Evidence) -> Cause | None:
     """Layers that the ranks registered in different orders: DDP pairs parameters by their place."""
-    models: dict[tuple[int, tuple[int, ...]], dict[int, Any]] = {}
+    models: dict[tuple[int, tuple[int, ...]], dict[int, ledger.Replica]] = {}
     for rank, mine in e.ledgers.items():
-        for replica in getattr(mine, "replicas", ()):
+        for replica in mine.replicas:
             models.setdefault((replica.number, replica.ranks), {})[rank] = replica
     for by_rank in models.values():
         first, *others = by_rank.items()

@@ -20,13 +20,13 @@ def token(entry: Entry) -> Token:
 
 def path(entry: Entry) -> tuple[Any, ...]:
     """The learner's lines that led to a call, innermost first, as far as they were recorded."""
-    lines = (entry.line, *getattr(entry, "callers", ()))
+    lines = (entry.line, *entry.callers)
     return tuple((frame.file, frame.line) for frame in lines if frame is not None)
 
 
 def texts(entry: Entry) -> tuple[str, ...]:
     """The code of these lines."""
-    lines = (entry.line, *getattr(entry, "callers", ()))
+    lines = (entry.line, *entry.callers)
     return tuple(frame.code for frame in lines if frame is not None)
 
 

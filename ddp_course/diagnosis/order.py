@@ -150,13 +150,11 @@ def other_roots(e: Evidence) -> Cause | None:
 
 
 def _root(entry: Entry) -> str:
-    root = getattr(entry, "root", None)
-    return "" if root is None else f"rank {root}"
+    return "" if entry.root is None else f"rank {entry.root}"
 
 
 def _reduce(entry: Entry) -> str:
-    how = getattr(entry, "reduce", "")
-    return f"by {how}" if how else ""
+    return f"by {entry.reduce}" if entry.reduce else ""
 
 
 def _alone_by_rank(e: Evidence, sides: Sides) -> Cause | None:
@@ -305,7 +303,7 @@ def uneven(e: Evidence, sides: Sides, count: int, went_on: str) -> Cause:
     """Some ranks made fewer steps; with no call of their own in `sides`, they have none left."""
     theirs = sides.theirs
     mine, ledger = sides.entered.get(sides.few[0]), e.ledgers[sides.few[0]]
-    passes = getattr(mine or ledger, "passes", 0) if theirs.part else 0  # of DDP's forwards
+    passes = (mine or ledger).passes if theirs.part else 0  # of DDP's forwards
     gradient = (theirs.part or "").startswith("gradient") and not ledger.dropped
     if passes and not gradient:
         count = passes

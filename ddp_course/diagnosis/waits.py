@@ -67,7 +67,7 @@ def standstill(e: Evidence) -> Cause | None:
     if not rows:
         return _too_late(e) or _no_message(e) or _same_call(e, [])
     row = _root_of(e, rows)
-    if row.group == "new_group":
+    if row.group == ledger.NEW_GROUP:
         return _unlike_groups(e, row)
     if apart := _other_groups(e, row):
         return apart
@@ -82,7 +82,7 @@ def standstill(e: Evidence) -> Cause | None:
 def _does_not_fit(row: Row) -> bool:
     """Whether ranks lack a call, or brought different ones; another line of code is no trouble."""
     entered = [entry for entry in row.entries.values() if entry is not None]
-    alike = {(n.op, n.elements, n.dtypes, getattr(n, "members", ())) for n in entered}
+    alike = {(n.op, n.elements, n.dtypes, n.members) for n in entered}
     return bool(entered) and (
         row.verdict == "missing" or (row.verdict == "differs" and len(alike) > 1)
     )
@@ -94,7 +94,7 @@ def _unlike_groups(e: Evidence, row: Row) -> Cause | None:
     lacking = sorted(row.entries.keys() - entered.keys())
     sides: dict[tuple[int, ...], list[int]] = {}
     for rank, entry in entered.items():
-        sides.setdefault(getattr(entry, "members", ()), []).append(rank)
+        sides.setdefault(entry.members, []).append(rank)
     if not waited_long(e, range(e.ranks)):
         return None
     told = [f"{named(who)} made one of {named(of)}" for of, who in sides.items()]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from ddp_course.observe.ledger import ANY_RANK, Entry
+from ddp_course.observe.ledger import ANY_RANK, NEW_GROUP, Entry
 
 
 def named(ranks: Iterable[int]) -> str:
@@ -26,7 +26,7 @@ def call_name(entry: Entry) -> str:
         tag = f" with tag {entry.p2p.tag}" if entry.p2p.tag else ""
         where = "from" if entry.p2p.direction == "recv" else "to"
         return f"{entry.p2p.direction} {where} {peer}{tag}"
-    group = "" if entry.group in ("", "0", "new_group") else f" of group {entry.group[:12]}"
+    group = "" if entry.group in ("", "0", NEW_GROUP) else f" of group {entry.group[:12]}"
     return f"{entry.op} #{entry.n}{group}"
 
 

@@ -77,6 +77,7 @@ class Entry:
     state: str = "scheduled"  # what torch says; on Gloo it never says more
     p2p: Pair | None = None
     line: Frame | None = None  # in the learner's own code
+    callers: tuple[Frame, ...] = ()  # the learner's lines that led there, of a call of their own
     part: str | None = None  # inside DDP: "gradient bucket 2", …; None where that is not sure
     root: int | None = None  # global rank that sends to all, or gets all; None without one
     reduce: str = ""  # "sum", "max", …; "" where nothing is reduced, or C++ issued it
@@ -138,6 +139,7 @@ class Ledger:
     exception: Raised | None = None
     stack: tuple[Frame, ...] = ()  # of the main thread (of the exception), outermost first
     groups: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # ranks, where known
+    in_group: bool = False  # its process group was not destroyed
     world_size: int = 0
     passes: int = 0  # forwards of a DDP model whose backward averages, begun
     steps: int = 0  # optimizer steps done; of several optimizers, of the one that made the most
@@ -451,6 +453,7 @@ def _ledger(raw: Any) -> Ledger:
         exception=_raised(raw.get("exception")),
         stack=tuple(_frame(one) for one in _list(raw.get("stack", []), _MOST_FRAMES, "stack")),
         groups=_groups(raw.get("groups", {})),
+        in_group=bool(raw.get("in_group", raw.get("groups"))),
         world_size=_whole(raw.get("world_size", 0), "world_size"),
         passes=_whole(raw.get("passes", 0), "passes"),
         steps=_whole(raw.get("steps", 0), "steps"),
@@ -479,6 +482,7 @@ def _entry(raw: Any) -> Entry:
         state=_one_of(raw["state"], _STATES, "state"),
         p2p=None if pair is None else _pair(pair),
         line=None if line is None else _frame(line),
+        callers=tuple(map(_frame, _list(raw.get("callers", []), _MOST_FRAMES, "callers"))),
         part=None if part is None else _text(part, "part"),
         root=None if root is None else _whole(root, "root", _MOST_RANKS, ANY_RANK),
         reduce=_text(raw.get("reduce", ""), "reduce"),

@@ -18,6 +18,7 @@ import time
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from .frames import Source, frames_of
@@ -30,6 +31,7 @@ NEW_GROUP = "new_group"  # calls of new_group count as a group of their own, of 
 KEEP = 500  # entries that are written, the last ones
 _KEEP_NOTES = 2000
 _KEEP_SIZES = 64  # of one entry's tensors
+_CALLERS = 6  # of a learner's call that are kept
 _FRAMES_OF_ISSUE = 24  # noted with a send or recv
 _C10D = "torch.distributed.distributed_c10d"
 _COLLECTIVES = (
@@ -179,16 +181,21 @@ class Calls:
         total = lost + len(recorded) + self._note_count
         kept = merged[-KEEP:]
         for entry in kept:
-            entry["line"] = self._source.own_line(entry.pop("frames"))
+            own = self._source.own(entry.pop("frames"))
+            entry["line"] = self._source.line(next(own, None))
+            if entry["part"] is None:
+                entry["callers"] = [self._source.line(frame) for frame in islice(own, _CALLERS)]
             entry["passes"] = self._progress.passes.at(entry["t"])
             entry["steps"] = self._progress.steps.at(entry["t"])
         outside = [
             {"op": one["op"], "t": one["t"], "line": self._source.own_line(one["frames"])}
             for one in list(self._outside)
         ]
-        groups = {**_ranks_of_groups(), **self._groups}
+        alive = _ranks_of_groups()
+        groups = {**alive, **self._groups}
         return {
             "entries": kept, "dropped": total - len(kept), "groups": groups, "outside": outside,
+            "in_group": bool(alive),
         }  # fmt: skip
 
     def _collective(

@@ -29,7 +29,11 @@ class Source:
 
     def innermost(self, frames: Iterable[Frame]) -> Frame | None:
         """The first of these frames, innermost first, that is the learner's own code."""
-        return next((f for f in frames if f[1] > 0 and self._is_own(f[0])), None)
+        return next(self.own(frames), None)
+
+    def own(self, frames: Iterable[Frame]) -> Iterator[Frame]:
+        """Those of these frames that are the learner's own code."""
+        return (f for f in frames if f[1] > 0 and self._is_own(f[0]))
 
     def line(self, frame: Frame | None) -> dict[str, Any] | None:
         if frame is None:
