@@ -40,8 +40,6 @@ PRIVATE = {
         "_begin", "_changed", "_close", "_control", "_final_state", "_finished", "_lanes", "_poll",
         "_record", "_started",
     },
-    "ddp_grading.batch": {"_run"},
-    "ddp_grading.box": {"_ending"},
 }  # fmt: skip
 
 
