@@ -95,6 +95,7 @@ def unpack(body: bytes) -> Message:
 
 
 def _tensor(dtype: str, shape: list[int], raw: bytes) -> Array:
+    # Only numbers: a product with a text in it could be gigabytes of that text.
     if dtype not in _DTYPES or not all(type(n) is int for n in shape):
         raise Malformed(f"a tensor of dtype {dtype!r:.80} and shape {shape!r:.80}")
     size = math.prod(shape) * np.dtype(dtype).itemsize
