@@ -292,6 +292,7 @@ class _Batch:
                         action="run `python -m ddp_course doctor --grading`",
                     )
                 self._probed = True
+                self._contained += f"; {sandbox.in_words(sandbox.limits(self._place.image))}"
         try:
             return desk.judge(exercise, file, ranks=exercise.graded_ranks)
         except box.Abandoned:

@@ -21,7 +21,7 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -61,18 +61,18 @@ class Limits:
 
     start_s     for torch to be imported and every rank to come, on a busy machine
     import_s    for the submission's file to be imported
-    patience_s  for its function, from the inputs to the last answer
+    patience_s  without any progress in its function
     job_s       for all of it, restarts included
-    processes   of the whole box
+    tasks       processes and threads of the whole box
     bytes       of memory of the whole box
     """
 
     start_s: float = 180.0
     import_s: float = 60.0
-    patience_s: float = 30.0
+    patience_s: float = 10.0
     job_s: float = 180.0
-    processes: int = 200
-    bytes: int = 6 << 30
+    tasks: int = sandbox.TASKS
+    bytes: int = sandbox.MEMORY
 
 
 class BoxFailed(Exception):
@@ -100,9 +100,17 @@ class Box:
             with socket.socket(socket.AF_UNIX) as listener:
                 listener.bind(str(self._sockets / "line"))
                 listener.listen(1)
+                sandbox.give(self._sockets, self._sockets / "line", submission)
+                sandbox.give(*submission.iterdir())
                 arguments = [_INSIDE, f"{sandbox.SOCKETS}/line"]
                 self._sandbox = sandbox.Sandbox(
-                    image, submission, self._sockets, arguments, hidden=hidden
+                    image,
+                    submission,
+                    self._sockets,
+                    arguments,
+                    hidden=hidden,
+                    tasks=limits.tasks,
+                    memory=limits.bytes,
                 )
                 self._line = self._accept(listener)
             self._own_processes = self._settled()
@@ -115,16 +123,21 @@ class Box:
         """All evidence of one job on the submission's `file`. Raises BoxFailed."""
         assert self._sandbox is not None
         count = ranks or exercise.ranks
-        with Supervisor(
-            count,
-            exercise.draw,
-            restarts=exercise.restarts,
-            folder=self._sockets,
-            meter=self._sandbox.loopback_bytes,
-        ) as supervisor:
+        limits = self._limits
+        with (
+            _watchdog(limits.start_s + limits.job_s + _END_S, self.kill),
+            Supervisor(
+                count,
+                exercise.draw,
+                restarts=exercise.restarts,
+                folder=self._sockets,
+                meter=self._sandbox.loopback_bytes,
+            ) as supervisor,
+        ):
             self._supervisor, self._exited, self._stopped, self._log = supervisor, False, "", ""
             self._deadline = time.monotonic() + self._limits.start_s
             place = Path(supervisor.env[SOCKET]).relative_to(self._sockets)
+            sandbox.give(self._sockets / place, (self._sockets / place).parent)
             env = {
                 SOCKET: f"{sandbox.SOCKETS}/{place}",
                 "DDP_COURSE_TIMEOUT_S": str(self._limits.job_s),
@@ -144,11 +157,13 @@ class Box:
             )
             gathered = supervisor.gather(self, patience_s=self._limits.patience_s)
             self.used = self.used or gathered.began
+            self._stopped = self._stopped or self._sandbox.excess()
             if not gathered.began:
                 raise BoxFailed(f"the ranks did not start: {self._words()}")
-            if not all(one.answered for one in gathered.observations):
-                if not self._stopped and not self._exited and not self._sandbox.ended:
-                    _note_lines(gathered, self._stacks(), file)
+            answered = all(one.answered for one in gathered.observations)
+            if not (answered or self._stopped or self._exited or self._sandbox.ended):
+                _note_lines(gathered, self._stacks(), file)
+            if not answered or self._stopped:
                 return replace(gathered, stopped=self._stopped)
             deadline = time.monotonic() + _END_S
             while not self.done and time.monotonic() < deadline:
@@ -172,7 +187,7 @@ class Box:
             self._deadline, self.used = now + self._limits.job_s, True
         if now >= self._look_at:
             self._look_at = now + _LOOK_S
-            self._stopped = self._stopped or self._excess()
+            self._stopped = self._stopped or self._sandbox.excess()
         over = self._exited or self._sandbox.ended or bool(self._stopped)
         return over or now > self._deadline
 
@@ -222,16 +237,6 @@ class Box:
             time.sleep(0.01)
         return self._sandbox.processes()
 
-    def _excess(self) -> str:
-        """Why the box must be ended now, or ""."""
-        assert self._sandbox is not None
-        if len(self._sandbox.processes()) > self._limits.processes:
-            return f"More than {self._limits.processes} processes were started; the job was ended."
-        if self._sandbox.memory(self._limits.bytes) > self._limits.bytes:
-            limit = self._limits.bytes / 2**30
-            return f"More than {limit:.1f} GiB of memory were taken; the job was ended."
-        return ""
-
     def _stacks(self) -> dict[str, str]:
         self._tell(stacks=True)
         deadline = time.monotonic() + _DUMP_S
@@ -268,6 +273,18 @@ class Box:
         log = self._log.strip().splitlines()
         said = self._sandbox.last_words() if self._sandbox else ""
         return said or (log[-1] if log else "nothing was said")
+
+
+@contextlib.contextmanager
+def _watchdog(seconds: float, bite: Callable[[], None]) -> Iterator[None]:
+    """Whatever the thread inside is doing or waiting for, `bite` is called when time is up."""
+    timer = threading.Timer(seconds, bite)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _short(folder: Path) -> Path | None:
@@ -406,13 +423,22 @@ def try_sandbox() -> str:
     """What `doctor --grading` says. Raises sandbox.NoSandbox where grading cannot contain."""
     with sandbox.image() as image:
         problem = probe(image)
+        found = {} if problem else sandbox.limits(image)
     if problem:
         raise sandbox.NoSandbox(
             f"A job of two ranks does not run in the sandbox: {problem}",
             action="see what bubblewrap needs on this system, or use --unsafe-no-sandbox for files "
             "that you have read and trust",
         )
-    return f"Grading can contain submissions: two ranks ran in {sandbox.version()}."
+    said = f"Grading can contain submissions: two ranks ran in {sandbox.version()}.\n"
+    said += f"What a whole submission may take was tried: {sandbox.in_words(found)}."
+    if len(found) < 2:
+        said += (
+            "\nWhat is only watched can slow this machine down before it is stopped. To have the "
+            "kernel limit it, start the grader where it may make cgroups: as root outside a "
+            "container, or with `systemd-run --user --scope`."
+        )
+    return said
 
 
 def _verdict(exercise: Exercise, results: tuple[Result, ...]) -> Verdict:

@@ -90,6 +90,7 @@ def desks(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, str]]]:
     monkeypatch.setattr(box, "Desk", Desk)
     monkeypatch.setattr(box, "probe", lambda image, held=None: "")
     monkeypatch.setattr(sandbox, "version", lambda: "bubblewrap 0")
+    monkeypatch.setattr(sandbox, "limits", lambda image: {"pids": "cgroup v2"})
     yield Desk.judged
 
 
@@ -115,6 +116,9 @@ def test_everyone_has_every_exercise_once(tmp_path: Path, desks: list[Any]) -> N
     assert (outcome.graded, outcome.skipped, outcome.exit_code) == (8, 0, 1)
     assert [line.split()[0] for line in said] == ["1/4", "2/4", "3/4", "4/4"]
     assert "left)" in said[0] and "left)" not in said[3]
+    record = results.read(tmp_path / "out", "bob", "ex00")
+    assert record is not None
+    assert record.sandbox == "bubblewrap 0; processes limited by cgroup v2, memory only watched"
     record = results.read(tmp_path / "out", "eve", "ex00")
     assert record is not None and "No answer was handed in" in record.checks[0].message
 

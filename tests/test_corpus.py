@@ -22,7 +22,7 @@ from ddp_grading.box import Desk, Limits
 pytestmark = needs("bwrap")
 
 # Shorter than for a class: what must be seen here waits for ever, or takes without end.
-LIMITS = Limits(patience_s=2.0, import_s=15.0, job_s=120.0, processes=100, bytes=3 << 30)
+LIMITS = Limits(patience_s=2.0, import_s=15.0, job_s=120.0, tasks=200, bytes=3 << 30)
 
 
 @pytest.fixture(scope="module")

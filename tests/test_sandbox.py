@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from unittest.mock import patch
+from unittest.mock import ANY, patch
 
 import pytest
 from conftest import needs
@@ -20,7 +20,7 @@ from corpora import entries
 from launching import family, short_temp, until
 
 from ddp_course.checks.exercises import EXERCISES
-from ddp_grading import box, sandbox
+from ddp_grading import box, kernel, sandbox
 from ddp_grading.box import Box, Desk, Limits
 from ddp_grading.sandbox import NoSandbox, Sandbox
 
@@ -155,7 +155,9 @@ def missing(file: str, files: set[str], looked: set[str]) -> set[str]:
 def test_no_other_copy_of_the_course_is_seen(image: Path, tmp_path: Path) -> None:
     """Where the course itself lies in a folder that is mounted, it is covered."""
     with patch.object(sandbox, "_COURSE", Path(sys.prefix) / "share" / "course"):
-        words = sandbox.command(image, tmp_path, tmp_path, info=3, hidden=[Path(sys.prefix) / "x"])
+        words = sandbox.command(
+            image, tmp_path, tmp_path, info=3, gate=4, hidden=[Path(sys.prefix) / "x"]
+        )
     covered = [words[i + 1] for i, word in enumerate(words) if word == "--tmpfs"]
     home = Path(sys.prefix).resolve()
     assert {str(home / "share" / "course"), str(home / "x")} <= set(covered)
@@ -199,6 +201,56 @@ def test_whatever_ends_it_everything_in_it_ends(image: Path, tmp_path: Path) -> 
         until(lambda pids=pids: not any(os.path.exists(f"/proc/{pid}") for pid in pids), end)
         if end != "kill":
             inside.kill()
+
+
+CGROUPS = {kind for _, _, kinds in kernel._places() for kind in kinds}
+
+
+@needs("bwrap")
+@pytest.mark.parametrize("groups", [True, False])
+@pytest.mark.parametrize("outside", [None, 0])
+def test_the_kernel_limits_processes_and_memory_by_what_this_machine_has(
+    image: Path, groups: bool, outside: int | None
+) -> None:
+    """Nobody looks from outside here: 300 forks and 192 MB are refused, or they are not."""
+    expected: dict[str, object] = {}
+    if outside is None and (os.geteuid() != 0 or sandbox.user_outside()):
+        expected["pids"] = "user namespace"
+    if groups:
+        expected |= dict.fromkeys(CGROUPS, ANY)
+    assert sandbox.limits(image, groups=groups, outside=outside) == expected
+
+
+@needs("bwrap")
+def test_a_grader_that_is_root_gives_the_sandbox_another_user(image: Path, tmp_path: Path) -> None:
+    assert (sandbox.user_outside() > 0) is (os.geteuid() == 0)
+    inside = Sandbox(image, tmp_path, tmp_path, ["-c", "import time; time.sleep(60)"])
+    until(inside.processes, "the program")
+    assert {os.stat(f"/proc/{pid}").st_uid for pid in inside.processes()} <= {
+        0,  # while it is not yet nobody
+        sandbox.user_outside() or os.geteuid(),
+    }
+    inside.kill()
+
+
+def test_a_group_of_v2_is_made_where_it_was_delegated(tmp_path: Path) -> None:
+    """Not in the grader's own, which has processes, but beside it."""
+    own = tmp_path / "user" / "app" / "shell.scope"
+    own.mkdir(parents=True)
+    for folder, enabled in ((own, ""), (own.parent, "cpu memory pids"), (tmp_path, "memory pids")):
+        (folder / "cgroup.subtree_control").write_text(enabled)
+    (own.parent.parent / "cgroup.subtree_control").write_text("memory pids")
+    places = list(kernel._delegated(own, tmp_path))
+    assert places == [(own.parent, "cgroup v2", {"memory", "pids"})]
+
+
+@needs("bwrap")
+def test_the_watchdog_ends_a_box_whose_grader_is_stuck(image: Path, answers: Path) -> None:
+    begun = time.monotonic()
+    with Desk(image, answers) as desk:
+        with box._watchdog(0.5, desk._open().kill):
+            until(lambda: desk._open()._sandbox.ended, "the end")  # type: ignore[union-attr]
+        assert time.monotonic() - begun < 60
 
 
 @needs("bwrap")

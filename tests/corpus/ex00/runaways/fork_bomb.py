@@ -1,5 +1,5 @@
 # status: error
-# says: processes were started
+# says: processes and threads were started
 # 300 processes, which wait.
 import os
 import time
