@@ -26,11 +26,11 @@ from pathlib import Path
 from ddp_course import __version__
 from ddp_course.checks import judge
 from ddp_course.checks.exercises import EXERCISES
-from ddp_course.checks.files import not_yet
 from ddp_course.checks.manifest import Exercise
 from ddp_course.checks.verdict import Verdict
 from ddp_course.errors import BadArgument, CannotRun, NoEvidence
 from ddp_grading import box, report, results, roster, sandbox, submissions
+from ddp_grading.answers import Collected
 from ddp_grading.policy import Policy
 from ddp_grading.results import Record
 from ddp_grading.roster import Student
@@ -227,9 +227,11 @@ class _Batch:
             folder = Path(name)
             problem = ""
             try:
-                collected = submissions.collect(self._entries.get(student.id, []), folder)
+                collected = submissions.collect(
+                    self._entries.get(student.id, []), folder, stopped=self._stop.is_set
+                )
             except Exception as error:
-                collected, problem = submissions.Collected(), _fault("could not be read", error)
+                collected, problem = Collected(), _fault("could not be read", error)
             with self._lock:
                 if collected.notes:
                     self._outcome.notes[student.id] = collected.notes
@@ -245,6 +247,8 @@ class _Batch:
                     if record is None:
                         if problem:
                             verdict = box.verdict_of(exercise, "infra", problem)
+                        elif answer and answer.problem:
+                            verdict = box.verdict_of(exercise, "ungradable", answer.problem)
                         elif answer:
                             verdict = judge_one(exercise, answer.file)
                         else:
@@ -357,9 +361,6 @@ def _missing(exercise: Exercise, notes: Sequence[str]) -> Verdict:
 
 def _judge_unsafely(exercise: Exercise, path: Path) -> Verdict:
     """As in learning mode: nothing is contained, and nobody counts bytes."""
-    reason = not_yet(path, exercise.function)
-    if reason:
-        return box.verdict_of(exercise, "ungradable", reason)
     for _ in range(2):  # what is our fault is tried once more
         gathered, run_folder = judge.run_ranks(exercise, path, None)
         found = judge.assess(exercise, gathered)

@@ -30,7 +30,6 @@ from typing import Any
 from ddp_course.checks import judge
 from ddp_course.checks.evidence import SOCKET
 from ddp_course.checks.exercises import EXERCISES
-from ddp_course.checks.files import not_yet
 from ddp_course.checks.manifest import Exercise
 from ddp_course.checks.supervisor import Gathered, Supervisor
 from ddp_course.checks.verdict import Result, Verdict
@@ -334,9 +333,6 @@ class Desk:
 
         Raises sandbox.NoSandbox if this machine has none, Abandoned after `abandon`.
         """
-        reason = not_yet(self._submission / file, exercise.function)
-        if reason:
-            return verdict_of(exercise, "ungradable", reason)
         problem, failures = "", 0
         while failures < 2:
             fresh = self._box is None

@@ -16,9 +16,10 @@ import pytest
 from ddp_course.checks.exercises import EXERCISES
 from ddp_course.checks.files import not_yet
 from ddp_course.errors import BadArgument
-from ddp_grading import submissions
+from ddp_grading import answers, submissions
+from ddp_grading.answers import Collected
 from ddp_grading.roster import parse
-from ddp_grading.submissions import Collected, collect, find
+from ddp_grading.submissions import find
 
 ANSWER = "def sum_over_ranks(number):\n    return number\n"
 EX00 = "ex00_sum_over_ranks.py"
@@ -49,7 +50,7 @@ def notebook(*cells: str) -> str:
 def read(tmp_path: Path, *paths: Path) -> Collected:
     into = tmp_path / "collected"
     into.mkdir(exist_ok=True)
-    return collect(list(paths), into)
+    return answers.collect(list(paths), into)
 
 
 def graded(tmp_path: Path, collected: Collected, exercise: str = "ex00") -> str:
@@ -356,7 +357,10 @@ def test_a_tree_without_end_ends(tmp_path: Path) -> None:
     assert "folders deeper than" in read(tmp_path, tmp_path / "s1").notes[0]
 
 
-@pytest.mark.parametrize("data", [b"", b"PK\x03\x04", b"not a zip", archive({"a": "b"})[:-30]])
+DAMAGED = [b"", b"PK\x03\x04", b"not a zip", archive({"a": "b"})[:-30]]
+
+
+@pytest.mark.parametrize("data", DAMAGED, ids=["empty", "begun", "text", "cut"])
 def test_a_damaged_archive_is_named(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "s1.zip").write_bytes(data)
     assert "no archive that can be read" in read(tmp_path, tmp_path / "s1.zip").notes[0]
