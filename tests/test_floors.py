@@ -75,10 +75,21 @@ def imports(module: str) -> frozenset[str]:
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            assert not node.level, f"{module}: a relative import"
-            inside = {f"{node.module}.{alias.name}" for alias in node.names}
-            found |= inside & modules().keys() or {str(node.module)}
+            source = _absolute(node, module)
+            inside = {f"{source}.{alias.name}" for alias in node.names}
+            found |= inside & modules().keys() or {source}
     return frozenset(found & modules().keys() - {module})
+
+
+def _absolute(node: ast.ImportFrom, module: str) -> str:
+    """The module that is named; what is loaded by its path (the recorder) imports relatively."""
+    if not node.level:
+        return str(node.module)
+    package = module.split(".")
+    if modules()[module].name != "__init__.py":
+        package.pop()
+    base = package[: len(package) - node.level + 1]
+    return ".".join([*base, *filter(None, [node.module])])
 
 
 def test_every_room_has_a_floor() -> None:

@@ -16,7 +16,7 @@ import pytest
 from ddp_course.checks.exercises import EXERCISES
 from ddp_course.checks.files import not_yet
 from ddp_course.errors import BadArgument
-from ddp_grading import answers, submissions
+from ddp_grading import answers
 from ddp_grading.answers import Collected
 from ddp_grading.roster import parse
 from ddp_grading.submissions import find
@@ -334,11 +334,11 @@ def test_a_bomb_that_lies_about_its_size_is_left_out(tmp_path: Path) -> None:
 def test_too_many_files_and_too_many_bytes_end_the_reading(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(submissions, "MOST_FILES", 50)
+    monkeypatch.setattr(answers, "MOST_FILES", 50)
     (tmp_path / "s1.zip").write_bytes(archive({f"{n}.txt": "" for n in range(60)}))
     assert "more than 50 files" in read(tmp_path, tmp_path / "s1.zip").notes[0]
-    monkeypatch.setattr(submissions, "MOST_FILES", 5000)
-    monkeypatch.setattr(submissions, "MOST_READ", 1000)
+    monkeypatch.setattr(answers, "MOST_FILES", 5000)
+    monkeypatch.setattr(answers, "MOST_READ", 1000)
     folder = tmp_path / "s10"
     folder.mkdir()
     for n in range(20):
@@ -389,5 +389,5 @@ def test_names_and_contents_that_are_no_text_are_survived(tmp_path: Path) -> Non
 
 def test_every_exercise_can_be_told_by_its_short_name() -> None:
     for one in EXERCISES.values():
-        assert submissions._named(one.stem) == (one.name, 0)
-        assert submissions._named(f"my {one.name}") == (one.name, 2)
+        assert answers._named(one.stem) == (one.name, 0)
+        assert answers._named(f"my {one.name}") == (one.name, 2)

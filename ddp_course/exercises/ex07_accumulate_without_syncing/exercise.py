@@ -232,7 +232,7 @@ EXERCISE = Exercise(
             why="all averages but the last are thrown away; each costs a journey of all gradients",
             points=2,
             expected=_counts,
-            most=lambda ranks: (len(WINDOWS) + 2) * all_reduced(BALLAST, ranks),
+            most=lambda ranks: (len(WINDOWS) + 3) * all_reduced(BALLAST, ranks),
             shown=("micro_batches/long", "long/all_reduces"),
             depends=("gradient",),
         ),
