@@ -36,6 +36,14 @@ _HOME = {
     "timeline": "ddp_course.show.timeline",
 }
 
+# What a run asks of the rooms above its own when somebody looks at it.
+HOOKS = {
+    "diagnose": "ddp_course.diagnosis.diagnose",
+    "diagnosis_html": "ddp_course.show.result",
+    "first_failure": "ddp_course.diagnosis.diagnose",
+    "run_html": "ddp_course.show.result",
+}
+
 __all__ = sorted(_HOME)  # noqa: PLE0605 - the table above is the one list of names
 __version__ = "0.1.0"
 
@@ -46,6 +54,11 @@ def __getattr__(name: str) -> Any:
     if sys.platform == "win32" and name != "doctor":
         raise importlib.import_module("ddp_course.machine").not_on_windows()
     return getattr(importlib.import_module(_HOME[name]), name)
+
+
+def hook(name: str) -> Any:
+    """The function of this name in HOOKS."""
+    return getattr(importlib.import_module(HOOKS[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,6 @@
-"""Files in a folder that a rank writes to, hence data from anyone: never waited for, read in part.
+"""The one way to read, write and lock files, most of them in folders that a rank writes to.
+
+What lies there is data from anyone: it is never waited for, and read in part.
 
 A rank can leave anything under any name: a named pipe that nobody reads or writes, a link to a
 device or to a file of yours, gigabytes, JSON nested ten thousand deep. What comes from here is
@@ -8,6 +10,7 @@ plain values or an error; nothing is unpickled or executed. What we write there 
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import stat
@@ -52,7 +55,9 @@ def write(path: Path, text: str) -> None:
     """Write a whole file in the place of whatever has this name. Raises OSError."""
     draft = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
     try:
-        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "w") as file:
+        with open(
+            os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644), "w", encoding="utf-8"
+        ) as file:
             file.write(text)
         os.replace(draft, path)
     except OSError:
@@ -63,7 +68,35 @@ def write(path: Path, text: str) -> None:
 def append(path: Path, text: str) -> None:
     """Append to a regular file of exactly this name. Raises OSError if it is something else."""
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
-    with open(os.open(path, flags, 0o644), "w") as file:
+    with open(os.open(path, flags, 0o644), "w", encoding="utf-8") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(errno.EINVAL, "Not a regular file", str(path))
         file.write(text)
+
+
+class Lock:
+    """Marks a run folder as in use for as long as it is held (flock on the folder itself)."""
+
+    _descriptor = -1
+
+    def __init__(self, folder: Path, *, exclusive: bool = False) -> None:
+        self._descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        self.held = True
+        try:
+            kind = fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH
+            fcntl.flock(self._descriptor, kind | fcntl.LOCK_NB)
+        except OSError:
+            self.held = False
+
+    def release(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def __enter__(self) -> Lock:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    __del__ = release

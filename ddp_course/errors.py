@@ -41,3 +41,12 @@ class NoEvidence(CourseError, LookupError):
 
 class CannotRun(CourseError, RuntimeError):
     """This machine or this installation lacks something that the course needs."""
+
+
+def shown(value: object) -> str:
+    """repr, short enough for a message."""
+    try:
+        text = repr(value)
+    except ValueError:  # an integer of thousands of digits
+        text = "this number"
+    return text if len(text) <= 100 else f"{text[:100]}…"

@@ -16,8 +16,9 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from ddp_course import disk
 from ddp_course.errors import BadArgument, CourseError
-from ddp_course.launcher import catalogue
+from ddp_course.launcher import catalogue, plan
 from ddp_course.launcher import launch as launcher
 from ddp_course.launcher.session import session
 from ddp_course.process import warm
@@ -92,12 +93,9 @@ def save_job(line: str, cell: str) -> None:
         if run.asked["script"] == str(path):
             run.wait()  # it was launched with the cell as it was
     text = cell if cell.endswith("\n") else cell + "\n"
-    draft = path.with_suffix(f".{os.getpid()}.tmp")
     try:
-        draft.write_text(text + catalogue.FROM_CELL, encoding="utf-8")
-        os.replace(draft, path)
+        disk.write(path, text + catalogue.FROM_CELL)
     except OSError as error:
-        draft.unlink(missing_ok=True)
         raise CourseError(
             f"{path} cannot be written: {error.strerror}.",
             action="make room, or open the notebook from a folder that is yours to write",
@@ -130,7 +128,7 @@ def _note_cell(*_: object) -> None:
 
 def _start_host() -> None:
     with contextlib.suppress(OSError, CourseError):  # the launch that needs it will say why
-        warm.host(launcher.caller_environment())
+        warm.host(plan.caller_environment())
 
 
 def _show(run: Run) -> None:

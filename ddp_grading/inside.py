@@ -90,8 +90,7 @@ def _run(
         "cwd": "/tmp",
         "log": f"{RUN}/torchrun.log",
         "torchrun_args": torchrun,
-        "script": script,
-        "script_args": arguments,
+        "rank_words": [script, *arguments],
     }
     with warm.connect(full, request) as link:
         status, codes = _watch(line, link, ranks)

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ddp_course.errors import BadArgument
-from ddp_course.launcher import catalogue
+from ddp_course.launcher import catalogue, knobs
 
 DECLARATIONS = """
 import argparse
@@ -69,13 +69,13 @@ KINDS = {
 
 
 def test_every_knob_is_found_with_its_kind(script: Path) -> None:
-    knobs = catalogue.knobs_of(script)
-    assert {name: knob.kind for name, knob in knobs.items()} == KINDS
-    assert knobs["steps"].help == "optimizer steps"
-    assert knobs["steps"].default == 20
-    assert knobs["size"].choices == (1, 2, 4)
-    assert knobs["rates"].many
-    assert not knobs["steps"].many
+    found = knobs.knobs_of(script)
+    assert {name: knob.kind for name, knob in found.items()} == KINDS
+    assert found["steps"].help == "optimizer steps"
+    assert found["steps"].default == 20
+    assert found["size"].choices == (1, 2, 4)
+    assert found["rates"].many
+    assert not found["steps"].many
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_every_knob_is_found_with_its_kind(script: Path) -> None:
 def test_a_good_value_arrives_as_it_was_given(
     script: Path, name: str, value: Any, parsed: Any
 ) -> None:
-    words = catalogue.flags(script, {name: value})
+    words = knobs.flags(script, {name: value})
     assert getattr(parse(words), name) == parsed
 
 
@@ -140,7 +140,7 @@ def test_a_good_value_arrives_as_it_was_given(
 )  # fmt: skip
 def test_a_bad_value_names_the_knob_and_its_type(script: Path, name: str, value: Any) -> None:
     with pytest.raises(BadArgument, match=name) as caught:
-        catalogue.flags(script, {name: value})
+        knobs.flags(script, {name: value})
     assert "What to do" in str(caught.value)
     assert len(str(caught.value)) < 400
 
@@ -153,7 +153,7 @@ def test_a_misspelt_knob_is_answered_with_the_right_one(
     script: Path, wrong: str, right: str
 ) -> None:
     with pytest.raises(BadArgument) as caught:
-        catalogue.flags(script, {wrong: 1})
+        knobs.flags(script, {wrong: 1})
     assert f"did you mean '{right}'?" in str(caught.value)
     assert "bucket_mb: float" in str(caught.value), "the knobs that there are"
 
@@ -177,10 +177,10 @@ def test_whatever_lies_in_the_folder_is_not_waited_for(
 def test_torchrun_takes_no_flag_of_a_script_for_its_own(script: Path) -> None:
     """Judged by torchrun's own parser, for the course's jobs, which go without `--`, too."""
     words = ["--num", "1", "--log=x", "--max", "2", "--", "--start"]
-    commands = [catalogue.after_options(script, words)]
+    commands = [knobs.after_options(script, words)]
     for job in map(catalogue.find_job, catalogue.names()):
-        flags = [knob.flag for knob in catalogue.knobs_of(job).values()]
-        commands.append(catalogue.after_options(job, flags))
+        flags = [knob.flag for knob in knobs.knobs_of(job).values()]
+        commands.append(knobs.after_options(job, flags))
     parse = """
         import json, sys
         from torch.distributed.run import get_args_parser
@@ -202,9 +202,9 @@ def test_torchrun_takes_no_flag_of_a_script_for_its_own(script: Path) -> None:
 
 def test_a_job_without_knobs_says_so(tmp_path: Path) -> None:
     job = write(tmp_path, "print('hello')\n")
-    assert catalogue.flags(job, {}) == []
+    assert knobs.flags(job, {}) == []
     with pytest.raises(BadArgument, match="declares none"):
-        catalogue.flags(job, {"steps": 1})
+        knobs.flags(job, {"steps": 1})
 
 
 KNOB_VALUES = st.one_of(
@@ -228,7 +228,7 @@ def test_any_knobs_are_refused_or_survive_the_command_line(
     script: Path, given_knobs: dict[str, Any]
 ) -> None:
     try:
-        words = catalogue.flags(script, given_knobs)
+        words = knobs.flags(script, given_knobs)
     except BadArgument as refused:
         str(refused).encode()  # it can be shown
         return
@@ -275,23 +275,23 @@ def test_any_file_is_read_or_refused(
 ) -> None:
     job = write(tmp_path_factory.getbasetemp(), source)
     try:
-        knobs = catalogue.knobs_of(job)
-        for knob in knobs.values():
+        found = knobs.knobs_of(job)
+        for knob in found.values():
             assert str(knob)
-        catalogue.flags(job, dict.fromkeys(knobs, 1))
+        knobs.flags(job, dict.fromkeys(found, 1))
     except BadArgument:
         pass
 
 
 def test_a_script_with_a_syntax_error_is_left_for_the_ranks_to_report(tmp_path: Path) -> None:
     job = write(tmp_path, "def broken(:\n")
-    assert catalogue.flags(job, {}) == []
-    assert catalogue.flags(job, {"steps": 3}) == [], "nobody can tell whether it has this knob"
+    assert knobs.flags(job, {}) == []
+    assert knobs.flags(job, {"steps": 3}) == [], "nobody can tell whether it has this knob"
 
 
 def test_a_script_that_is_no_text_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadArgument, match="cannot be read"):
-        catalogue.knobs_of(tmp_path)
+        knobs.knobs_of(tmp_path)
 
 
 def test_declarations_are_found_wherever_they_stand(tmp_path: Path) -> None:
@@ -304,7 +304,7 @@ def test_declarations_are_found_wherever_they_stand(tmp_path: Path) -> None:
         "    parser.add_argument(f'--{name}')\n"
         "    # parser.add_argument('--comment')\n",
     )
-    assert list(catalogue.knobs_of(job)) == ["inner"]
+    assert list(knobs.knobs_of(job)) == ["inner"]
 
 
 class TestFindJob:
@@ -321,7 +321,7 @@ class TestFindJob:
         monkeypatch.setattr(catalogue, "JOBS", tmp_path)
         assert catalogue.course_jobs() == {"hello": flat, "train": deep}
         assert catalogue.find_job("train") == deep and catalogue.is_ours(deep)
-        assert catalogue.after_options(deep, ["--num", "1"]) == [str(deep), "--num", "1"]
+        assert knobs.after_options(deep, ["--num", "1"]) == [str(deep), "--num", "1"]
 
     def test_no_two_jobs_have_one_name(self) -> None:
         files = [path.stem for path in catalogue.JOBS.rglob("*.py") if path.stem[0] != "_"]
@@ -330,7 +330,7 @@ class TestFindJob:
     def test_every_job_of_the_course_is_found_and_read(self) -> None:
         assert len(catalogue.names()) >= 5
         for name in catalogue.names():
-            catalogue.knobs_of(catalogue.find_job(name))
+            knobs.knobs_of(catalogue.find_job(name))
 
     @pytest.mark.parametrize("name", ["my job.py", "größe 漢字.py", "-x.py", "a'b\"c.py"])
     def test_by_path(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:

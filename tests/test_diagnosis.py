@@ -25,7 +25,10 @@ from ddp_course.diagnosis.diagnose import Diagnosis, Evidence, explain, failure_
 from ddp_course.launcher.launch import launch
 from ddp_course.observe.ledger import Entry, Frame, Ledger, Pair, Raised
 from ddp_course.observe.output import Lines, Observed, is_halted
-from ddp_course.run.run import Line, Run, failure_html, failure_text
+from ddp_course.run.failure import failure_text
+from ddp_course.run.reader import Line
+from ddp_course.run.run import Run
+from ddp_course.show.result import failure_html
 
 T0 = 1.8e9  # some time of day
 BROKEN = "RuntimeError: [pair.cc:561] Connection closed by peer [127.0.0.1]:1."

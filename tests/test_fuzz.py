@@ -18,6 +18,7 @@ from ddp_course.__main__ import main
 from ddp_course.checks import exercises
 from ddp_course.errors import BadArgument, CourseError
 from ddp_course.launcher import launch as launcher
+from ddp_course.launcher.live import Launch
 from ddp_course.rank import data
 from ddp_course.run.run import Run
 
@@ -66,10 +67,10 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module", autouse=True)
 def nothing_starts() -> Iterator[None]:
-    def accepted(plan: launcher._Plan, run: Run) -> None:
-        assert plan.command
-        assert plan.environment(run.folder)
-        shutil.rmtree(run.folder)
+    def accepted(one: Launch) -> None:
+        assert one.plan.command
+        assert one.plan.environment(one.run.folder)
+        shutil.rmtree(one.run.folder)
         raise Started
 
     def done(*_: object) -> Any:

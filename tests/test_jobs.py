@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pytest
 from torch.distributed.run import parse_args
 
-from ddp_course.launcher import catalogue
+from ddp_course.launcher import catalogue, knobs
 from ddp_course.launcher import launch as launcher
 from ddp_course.launcher.launch import launch
 from ddp_course.run.run import Run
@@ -518,7 +518,7 @@ def test_the_docstring(job: str) -> None:
     assert "Look for:" in text
     source = catalogue.find_job(job).read_text()
     assert len(source.splitlines()) <= (122 if job in LONG else 90)
-    assert len(catalogue.knobs_of(catalogue.find_job(job))) <= 5
+    assert len(knobs.knobs_of(catalogue.find_job(job))) <= 5
     assert ("dist.init_process_group(" in source) is ("dist.destroy_process_group()" in source)
     assert source.endswith('if __name__ == "__main__":\n    run_rank(main)\n')
 

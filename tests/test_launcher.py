@@ -19,9 +19,9 @@ from launching import caller, family, lives, script, until
 
 from ddp_course import diagnose, launch, notebook
 from ddp_course.errors import BadArgument, CannotRun
-from ddp_course.launcher import catalogue
+from ddp_course.launcher import catalogue, live
 from ddp_course.launcher import launch as launcher
-from ddp_course.run import run as runs
+from ddp_course.run import folder as run_folder
 from ddp_course.run.run import Run
 from ddp_course.show import panel
 
@@ -111,7 +111,7 @@ def test_a_run_is_all_that_happened(
     assert said[1] == f"cwd {tmp_path} file {job}"
 
     assert (run.folder / "job.py").read_text() == job.read_text()
-    assert run.folder.parent == runs.runs_folder()
+    assert run.folder.parent == run_folder.runs_folder()
     assert "my_j_b" in run.folder.name
     again = Run.open(run.folder)
     assert (again.lines, again.metrics, again.exit_codes, again.wall_s, again.command) == (
@@ -669,7 +669,7 @@ def test_two_processes_at_once_share_nothing(tmp_path: Path, way: bool) -> None:
         while len(list(here.iterdir())) < 4:  # both launches are alive together
             time.sleep(0.01)
         dist.barrier()
-        print(os.environ["MASTER_PORT"], os.environ["TMPDIR"], flush=True)
+        print(os.environ["MASTER_PORT"], flush=True)
         dist.destroy_process_group()
         os._exit(0)
         """,
@@ -693,11 +693,10 @@ def test_two_processes_at_once_share_nothing(tmp_path: Path, way: bool) -> None:
             assert process.wait(LONG_S) == 0, (folder / "caller.log").read_text()
             said = (folder / "caller.log").read_text().splitlines()
             results.append(next(line for line in said if line.startswith("RESULT")).split())
-    (_, ok, folder_1, port_1, temp_1), (_, ok_2, folder_2, port_2, temp_2) = results
+    (_, ok, folder_1, port_1), (_, ok_2, folder_2, port_2) = results
     assert ok == ok_2 == "True"
     assert folder_1 != folder_2
     assert port_1 != port_2
-    assert temp_1 != temp_2
 
 
 @pytest.mark.parametrize("failing", ["mkdir", "write_text"])
@@ -707,7 +706,7 @@ def test_a_full_disk_is_said_before_anything_starts(
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(runs.Path, failing, full)
+    monkeypatch.setattr(run_folder.Path, failing, full)
     with pytest.raises(CannotRun, match="No space left on device"):
         launch("hello_ranks")
 
@@ -754,13 +753,13 @@ def test_a_defect_of_the_launcher_ends_the_run(
     tmp_path: Path, way: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = script(tmp_path, "pass")
-    monkeypatch.setattr(launcher._Launch, "_note", lambda *_: 1 / 0)
+    monkeypatch.setattr(live.Launch, "_note", lambda *_: 1 / 0)
     run = start(job, 1, way).wait()
     assert run.ended == "failed"
     assert run.failure is not None
     assert "ZeroDivisionError" in run.failure.what
     monkeypatch.undo()
-    monkeypatch.setattr(launcher.failures, "exit_codes", lambda *_: 1 / 0)
+    monkeypatch.setattr(live.output, "exit_codes", lambda *_: 1 / 0)
     assert "ZeroDivisionError" in str(start(job, 1, way).wait().failure)
     monkeypatch.undo()
     assert start(job, 1, way).ok, "and the next one runs"

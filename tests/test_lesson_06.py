@@ -22,7 +22,8 @@ from ddp_course import attempts, launch
 from ddp_course.errors import NoEvidence
 from ddp_course.launcher import catalogue
 from ddp_course.rank.place import my_place
-from ddp_course.run.run import Record, Run
+from ddp_course.run.reader import Reader
+from ddp_course.run.run import Run
 
 ROOT = Path(__file__).resolve().parent.parent
 STEPS = 20
@@ -166,7 +167,7 @@ def test_the_command_of_two_nodes_runs_in_a_shell(tmp_path: Path) -> None:
         timeout=200,
     )
     assert done.returncode == 0, done.stderr
-    record = Record(tmp_path)
+    record = Reader(tmp_path)
     record.poll(0.0, last=True)
     told = {event["rank"]: event["told"] for event in record.events if "told" in event}
     assert {told[rank]["GROUP_RANK"] for rank in (0, 1)} == {"0", "1"}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ddp_course.observe import output
 from ddp_course.observe.output import Observed, exit_codes, first_rank
-from ddp_course.run.run import Line
+from ddp_course.run.reader import Line
 
 BROKEN = "RuntimeError: [pair.cc:561] Connection closed by peer [127.0.0.1]:4711."
 WAITED = "RuntimeError: [unbound_buffer.cc:78] Timed out waiting 10000ms for recv operation"

@@ -23,9 +23,10 @@ from ddp_course import launch, notebook
 from ddp_course.diagnosis import messages
 from ddp_course.diagnosis.diagnose import Diagnosis, diagnose
 from ddp_course.launcher import launch as launcher
-from ddp_course.launcher.launch import _Plan
+from ddp_course.launcher.options import Options
+from ddp_course.launcher.plan import Plan
 from ddp_course.rank import data
-from ddp_course.run import run as runs
+from ddp_course.run.folder import runs_folder
 from ddp_course.run.run import Run
 
 LONG_S = 240
@@ -359,12 +360,8 @@ def test_an_empty_path_is_no_obstacle(tmp_path: Path) -> None:
     assert f"{sys.executable} -m torch.distributed.run" in said
 
 
-def plan(job: Path, **more: Any) -> _Plan:
-    given = {
-        "ranks": 2, "nodes": 1, "trace": False, "limit_s": 60, "restarts": 0, "warm": True,
-        "env": {}, "argv": (), "knobs": {},
-    }  # fmt: skip
-    return _Plan(job, **{**given, **more})
+def plan(job: Path, knobs: dict[str, Any] | None = None, **more: Any) -> Plan:
+    return Plan(job, Options(**more), knobs or {})
 
 
 def test_the_command_stays_on_this_machine(tmp_path: Path) -> None:
@@ -458,5 +455,5 @@ def test_a_run_of_a_script_of_ones_own_is_found_again(
     """Where the results are: a folder that the run names, whatever the present folder is."""
     monkeypatch.chdir(tmp_path)
     run = launch(script(tmp_path, "print('ok')"), ranks=1, limit_s=LONG_S)
-    assert run.folder.parent == runs.runs_folder()
+    assert run.folder.parent == runs_folder()
     assert until(lambda: Run.open(run.folder).ok, "the run on disk")

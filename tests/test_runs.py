@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from launching import until
 
 from ddp_course.errors import CannotRun, NoEvidence, NoSuchRun
-from ddp_course.run import run as runs
-from ddp_course.run.run import Record, Run
+from ddp_course.run import folder as folders
+from ddp_course.run.reader import Line, Reader
+from ddp_course.run.run import Run
 
 ASKED = {"job": "job", "ranks": 2, "knobs": {"lr": 0.1}, "command": "torchrun job.py"}
 RESULT = {
@@ -53,18 +54,18 @@ def folder(tmp_path: Path) -> Path:
     return path
 
 
-def record_of(path: Path, data: bytes, *, pieces: int = 1) -> Record:
+def read(path: Path, data: bytes, *, pieces: int = 1) -> Reader:
     """Read `data` as rank 0's output, arriving in this many pieces."""
     logs = path / "logs" / "id" / "attempt_0" / "0"
     logs.mkdir(parents=True)
-    record = Record(path)
+    reader = Reader(path)
     size = math.ceil(len(data) / pieces) or 1
     with open(logs / "stdout.log", "wb", buffering=0) as file:
         for start in range(0, len(data), size):
             file.write(data[start : start + size])
-            record.poll(0.0)
-    record.poll(0.0, last=True)
-    return record
+            reader.poll(0.0)
+    reader.poll(0.0, last=True)
+    return reader
 
 
 class TestOpen:
@@ -126,7 +127,7 @@ class TestOpen:
         (folder / name).unlink()
         if content is not None:
             (folder / name).write_bytes(content)
-        with pytest.raises(NoSuchRun, match="not a finished run"):
+        with pytest.raises(NoSuchRun, match="is not a run"):
             Run.open(folder)
 
     @pytest.mark.parametrize(
@@ -207,65 +208,65 @@ class TestOpen:
         assert run._repr_html_()
 
 
-class TestRecord:
+class TestReader:
     def test_lines_arrive_whole_however_they_are_cut(self, tmp_path: Path) -> None:
         texts = [f"line {number} naïve 漢字 🙂" for number in range(500)]
         data = "\n".join(texts).encode()
         for pieces in (1, 7, 1000):
-            record = record_of(tmp_path / str(pieces), data, pieces=pieces)
-            assert [line.text for line in record.lines] == texts
+            reader = read(tmp_path / str(pieces), data, pieces=pieces)
+            assert [line.text for line in reader.lines] == texts
 
     @settings(max_examples=100, deadline=None)
     @given(data=st.binary(max_size=200), pieces=st.integers(1, 20))
     def test_any_bytes_give_the_same_lines_in_any_pieces(
         self, tmp_path_factory: pytest.TempPathFactory, data: bytes, pieces: int
     ) -> None:
-        record = record_of(tmp_path_factory.mktemp("bytes"), data, pieces=pieces)
+        reader = read(tmp_path_factory.mktemp("bytes"), data, pieces=pieces)
         whole = data.split(b"\n")
         whole = whole[:-1] if not whole[-1] else whole
         shown = [line.rstrip(b"\r").rsplit(b"\r", 1)[-1].decode(errors="replace") for line in whole]
-        assert [line.text for line in record.lines] == shown
+        assert [line.text for line in reader.lines] == shown
 
     def test_a_progress_bar_ends_as_a_terminal_shows_it(self, tmp_path: Path) -> None:
-        record = record_of(tmp_path, b"10%\r20%\r\n0%\r100%\ndos\r\n\r\n")
-        assert [line.text for line in record.lines] == ["20%", "100%", "dos", ""]
+        reader = read(tmp_path, b"10%\r20%\r\n0%\r100%\ndos\r\n\r\n")
+        assert [line.text for line in reader.lines] == ["20%", "100%", "dos", ""]
 
     @pytest.mark.parametrize("pieces", [1, 50])
     def test_a_line_of_a_megabyte_is_one_line_and_says_that_it_was_cut(
         self, tmp_path: Path, pieces: int
     ) -> None:
         data = b"before\n" + "ü".encode() * (1 << 20) + b"\nafter\n"
-        before, long, after = (line.text for line in record_of(tmp_path, data, pieces=pieces).lines)
+        before, long, after = (line.text for line in read(tmp_path, data, pieces=pieces).lines)
         assert (before, after) == ("before", "after")
         assert long.startswith("ü" * 20_000)
         assert long.endswith(" …")
         assert len(long) < 30_000
 
     def test_a_rank_that_comes_later_is_found(self, tmp_path: Path) -> None:
-        record = Record(tmp_path)
+        reader = Reader(tmp_path)
         for rank in range(2):
             log = tmp_path / "logs" / "none_x" / "attempt_0" / str(rank) / "stdout.log"
             log.parent.mkdir(parents=True)
             log.write_text(f"from rank {rank}\n")
-            until(lambda: record.poll(0.0), f"the words of rank {rank}")
-            assert not record.poll(0.0), "nothing new"
-        assert [(line.rank, line.text) for line in record.lines] == [
+            until(lambda: reader.poll(0.0), f"the words of rank {rank}")
+            assert not reader.poll(0.0), "nothing new"
+        assert [(line.rank, line.text) for line in reader.lines] == [
             (0, "from rank 0"),
             (1, "from rank 1"),
         ]
 
     def test_an_event_is_taken_once_it_is_whole(self, tmp_path: Path) -> None:
-        record = Record(tmp_path)
+        reader = Reader(tmp_path)
         path = tmp_path / "events-0.jsonl"
         path.write_text('{"t": 1, "rank": 0, "event')
-        record.poll(0.0)
-        assert record.events == []
+        reader.poll(0.0)
+        assert reader.events == []
         with open(path, "a") as file:
             file.write('": "log"}\n')
-        assert record.poll(0.0)
-        assert not record.poll(0.0), "nothing new"
-        assert len(record.events) == 1
-        assert record.refused == 0
+        assert reader.poll(0.0)
+        assert not reader.poll(0.0), "nothing new"
+        assert len(reader.events) == 1
+        assert reader.refused == 0
 
 
 class TestFolders:
@@ -278,25 +279,25 @@ class TestFolders:
 
     def test_pruned_by_count_oldest_first(self, tmp_path: Path) -> None:
         folders = [self.make(tmp_path, number, 3600) for number in range(10)]
-        gone = runs.prune(tmp_path, keep=4)
+        gone = folders.prune(tmp_path, keep=4)
         assert sorted(gone) == folders[:6]
         assert all(folder.exists() for folder in folders[6:])
 
     def test_pruned_by_age(self, tmp_path: Path) -> None:
         old, new = self.make(tmp_path, 1, 15 * 86400), self.make(tmp_path, 2, 86400)
-        assert runs.prune(tmp_path) == [old]
+        assert folders.prune(tmp_path) == [old]
         assert new.exists()
 
     def test_never_while_in_use(self, tmp_path: Path, folder: Path) -> None:
         os.utime(folder, (0, 0))
         run = Run.open(folder)
-        assert runs.prune(folder.parent, keep=0) == []
+        assert folders.prune(folder.parent, keep=0) == []
         del run
-        assert runs.prune(folder.parent, keep=0) == [folder]
+        assert folders.prune(folder.parent, keep=0) == [folder]
 
     def test_nor_when_it_has_just_begun(self, tmp_path: Path) -> None:
         self.make(tmp_path, 1, 5)
-        assert runs.prune(tmp_path, keep=0) == []
+        assert folders.prune(tmp_path, keep=0) == []
 
     def test_nothing_but_runs_is_pruned(self, tmp_path: Path) -> None:
         target = self.make(tmp_path / "elsewhere", 1, 10**9)
@@ -304,28 +305,28 @@ class TestFolders:
         for name in ("notes", "20260101-000000-job", "x20260101-000000-job-abcd"):
             (tmp_path / name).mkdir()
             os.utime(tmp_path / name, (0, 0))
-        assert runs.prune(tmp_path, keep=0) == []
+        assert folders.prune(tmp_path, keep=0) == []
         assert target.exists()
 
     def test_two_runs_never_share_a_folder(self, monkeypatch: pytest.MonkeyPatch) -> None:
         draws = iter([b"\0\0", b"\0\0", b"\0\1"])
-        monkeypatch.setattr(runs.os, "urandom", lambda size: next(draws))
-        monkeypatch.setattr(runs.time, "strftime", lambda form: "20260101-000000")
-        assert runs.new_folder("a") != runs.new_folder("a")
+        monkeypatch.setattr(folders.os, "urandom", lambda size: next(draws))
+        monkeypatch.setattr(folders.time, "strftime", lambda form: "20260101-000000")
+        assert folders.new_folder("a") != folders.new_folder("a")
 
     def test_the_name_of_a_job_cannot_leave_the_folder(self) -> None:
-        folder = runs.new_folder("../../größe " + "x" * 500)
-        assert folder.parent == runs.runs_folder()
-        assert runs._NAME.fullmatch(folder.name)
+        folder = folders.new_folder("../../größe " + "x" * 500)
+        assert folder.parent == folders.runs_folder()
+        assert folders.NAME.fullmatch(folder.name)
 
     def test_a_relative_folder_is_this_one(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.chdir(tmp_path)
         monkeypatch.setenv("DDP_COURSE_RUNS", "mine/runs")
-        assert runs.runs_folder() == tmp_path / "mine" / "runs"
+        assert folders.runs_folder() == tmp_path / "mine" / "runs"
         monkeypatch.setenv("DDP_COURSE_RUNS", "~/runs")
-        assert runs.runs_folder() == Path.home() / "runs"
+        assert folders.runs_folder() == Path.home() / "runs"
 
     def test_a_folder_that_cannot_be_written_is_said(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -333,9 +334,9 @@ class TestFolders:
         (tmp_path / "file").write_text("in the way")
         monkeypatch.setenv("DDP_COURSE_RUNS", str(tmp_path / "file" / "runs"))
         with pytest.raises(CannotRun, match="DDP_COURSE_RUNS"):
-            runs.new_folder("job")
+            folders.new_folder("job")
 
 
 def test_a_line_says_its_rank_once() -> None:
-    assert runs.Line(0.1, 1, "stderr", "[rank1]: ValueError: boom").words == "ValueError: boom"
-    assert runs.Line(0.1, 1, "stdout", "[rank0]: hello").words == "[rank0]: hello"
+    assert Line(0.1, 1, "stderr", "[rank1]: ValueError: boom").words == "ValueError: boom"
+    assert Line(0.1, 1, "stdout", "[rank0]: hello").words == "[rank0]: hello"

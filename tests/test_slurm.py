@@ -14,14 +14,14 @@ from slurm import Cluster, cluster  # noqa: F401 - a fixture
 from ddp_course import slurm_script
 from ddp_course.errors import BadArgument
 from ddp_course.launcher.launch import launch
-from ddp_course.run.run import Record
+from ddp_course.run.reader import Reader
 
 SLURM_PATIENCE_S = 240.0  # two torchruns that import torch, on a busy machine
 
 
 def values(folder: Path, name: str) -> dict[int, object]:
     """{rank: the last value}, of what the ranks of a batch job reported."""
-    record = Record(folder)
+    record = Reader(folder)
     record.poll(0.0, last=True)
     return {event["rank"]: event[name] for event in record.events if name in event}
 

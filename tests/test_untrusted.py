@@ -29,7 +29,8 @@ from ddp_course.checks.evidence import Malformed, split, unpack
 from ddp_course.diagnosis.diagnose import diagnose
 from ddp_course.errors import CourseError, NoEvidence
 from ddp_course.observe import trace as traces
-from ddp_course.run.run import Record, Run
+from ddp_course.run.reader import Reader
+from ddp_course.run.run import Run
 from ddp_course.show.attempts import attempts
 from ddp_course.show.timeline import timeline
 
@@ -219,7 +220,7 @@ def test_other_things_while_the_run_is_live(tmp_path: Path) -> None:
         make(path / f"events-{number + 2}.jsonl")
         (path / "logs" / "x_y" / "attempt_0" / str(number + 2)).mkdir()
         make(path / "logs" / "x_y" / "attempt_0" / str(number + 2) / "stdout.log")
-    record = Record(path)
+    record = Reader(path)
     record.poll(0.0)
     record.poll(1.0, last=True)
     assert [line.text for line in record.lines] == [

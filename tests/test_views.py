@@ -30,10 +30,13 @@ from ddp_course import (
 from ddp_course.errors import BadArgument, NoEvidence
 from ddp_course.launcher import launch as launcher
 from ddp_course.launcher.session import session
-from ddp_course.run.run import Failure, Lane, Line, failure_html
+from ddp_course.run.failure import Failure
+from ddp_course.run.reader import Line
+from ddp_course.run.run import Lane
 from ddp_course.show import diff, panel, style, svg
 from ddp_course.show import predict as predicting
 from ddp_course.show.bars import Bars, bars
+from ddp_course.show.result import failure_html
 
 EVIL = "<script>alert('x')</script>&<b>"
 

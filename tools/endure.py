@@ -177,7 +177,7 @@ def one_launch(kind: str, chance: random.Random, *, warm: bool) -> tuple[str, st
             until(lambda: run.done or _alive_lines(run) == ranks)
         time.sleep(moment_s)
         disturb(kind, run, chance)
-    if not until(lambda: run.done):
+    if not run.ends_within(PATIENCE_S):
         run.stop()
         return "never", f"did not end within {PATIENCE_S:g} s"
     return run.ended, complaint(kind, run)
@@ -235,7 +235,7 @@ def strike(run: Any, whom: Callable[[], list[psutil.Process]], number: int) -> N
         for process in (found := whom()):
             with contextlib.suppress(psutil.Error):
                 process.send_signal(number)
-        until(lambda: run.done, 10 if found else 0.01)
+        run.ends_within(10 if found else 0.005)
 
 
 def until(condition: Callable[[], Any], limit_s: float = PATIENCE_S) -> bool:

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from ddp_course import copies
 from ddp_course.checks.manifest import Exercise
-from ddp_course.errors import BadArgument
-from ddp_course.launcher import catalogue
+from ddp_course.errors import BadArgument, shown
 
 ROOT = Path(__file__).parent.parent.parent
 FOLDER = ROOT / "ddp_course" / "exercises"
@@ -34,8 +33,7 @@ def find(name: str) -> Exercise:
             return exercise
     nearest = _nearest(asked.lower())
     raise BadArgument(
-        f"There is no exercise {catalogue.shown(name)}."
-        + (f" Did you mean {nearest}?" * bool(nearest)),
+        f"There is no exercise {shown(name)}." + (f" Did you mean {nearest}?" * bool(nearest)),
         action="choose one of " + ", ".join(EXERCISES),
     )
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from ddp_course.checks.exercises import ROOT, exercise_file, find
 from ddp_course.checks.manifest import Exercise
 from ddp_course.errors import BadArgument, CourseError
-from ddp_course.run.run import runs_folder
+from ddp_course.run.folder import runs_folder
 
 BEGIN, END = "    # TODO: write from here …\n", "    # … to here"
 _MOST_BYTES = 1 << 20

@@ -38,8 +38,9 @@ from ddp_course.checks.manifest import (
 )
 from ddp_course.checks.supervisor import Gathered, Observation, Supervisor
 from ddp_course.checks.verdict import Result, Verdict
+from ddp_course.disk import Lock
 from ddp_course.launcher.launch import launch
-from ddp_course.run.run import Lock, runs_folder
+from ddp_course.run.folder import runs_folder
 from ddp_course.show import panel
 
 DRIVER = Path(__file__).with_name("driver.py")
@@ -129,13 +130,13 @@ def run_ranks(
             )
         try:
             gathered = supervisor.gather(run, patience_s=PATIENCE_S, tell=tell)
-            if not all(one.answered for one in gathered.observations) or not run._finished.wait(
+            if not all(one.answered for one in gathered.observations) or not run.ends_within(
                 _LEAVE_S
             ):
                 run.stop()
         except BaseException:
             run.stop()
-            run._finished.wait(_STOP_S)
+            run.ends_within(_STOP_S)
             raise
         run.wait()
     for one in gathered.observations:

@@ -25,7 +25,7 @@ from ddp_course.checks import exercises, files
 from ddp_course.checks.exercises import EXERCISES, exercise_file
 from ddp_course.checks.verdict import SIGNS, WORDS, Verdict, aligned, html_table
 from ddp_course.errors import CourseError
-from ddp_course.run.run import runs_folder
+from ddp_course.run.folder import runs_folder
 from ddp_course.show.style import page
 
 _MOST_BYTES = 1 << 20

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 import ast
-from collections.abc import Sequence
+import contextlib
+import signal
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddp_course.commands.grading import hand_over
 from ddp_course.errors import BadArgument, NoSuchRun
+from ddp_course.launcher import options
 
 if TYPE_CHECKING:
     from ddp_course.run.run import Run
@@ -83,46 +86,60 @@ def _prepare(given: argparse.Namespace) -> int:
 def _add_run(commands: Any) -> None:
     parser = commands.add_parser("run", help="launch a job and wait for it", allow_abbrev=False)
     parser.add_argument("job", help="a job's name, or the path of any script (.py)")
-    parser.add_argument("--ranks", type=int, default=2, help="processes on each node (default 2)")
-    parser.add_argument("--nodes", type=int, default=1, help="torchruns that meet (default 1)")
-    parser.add_argument("--restarts", type=int, default=0, help="torchrun's --max-restarts")
-    parser.add_argument("--limit", type=float, default=60, metavar="S", help="seconds (default 60)")
-    parser.add_argument("--trace", action="store_true", help="profile the steps")
-    parser.add_argument("--cold", action="store_true", help="a plain torchrun, no warm start")
     parser.add_argument(
-        "-e", "--env", action="append", default=[], metavar="NAME=VALUE", help="may be repeated"
+        "-m", dest="module", action="store_true", help="JOB is a module: run -m package.train"
     )
-    parser.epilog = "What follows -- goes to the script: run train.py --ranks 4 -- --lr 0.1 data/"
+    options.add_flags(parser)
+    parser.epilog = (
+        "What follows -- goes to the script: run train.py --ranks 4 -- --lr 0.1 data/. For a "
+        "script of your own --limit counts from the last sign of progress: a line of output, a "
+        "logged step, a collective."
+    )
     parser.set_defaults(command=_run, takes_flags=True)
 
 
 def _run(given: argparse.Namespace) -> int:
     from ddp_course.launcher import catalogue
-    from ddp_course.launcher.launch import launch
+    from ddp_course.launcher.launch import begin
+    from ddp_course.launcher.plan import Plan
 
-    script = catalogue.find_job(given.job)
-    ours = catalogue.is_ours(script)  # what another script's words mean, only it knows
+    # What the words of another script mean, only it knows.
+    ours = not given.module and catalogue.is_ours(catalogue.find_job(given.job))
     knobs = knobs_of(given.flags) if ours else {}
-    if clashes := [name for name in knobs if name in ("job", *catalogue.OF_LAUNCH)]:
+    if clashes := [name for name in knobs if name in ("job", *options.NAMES)]:
         raise BadArgument(
-            f"After -- comes --{clashes[0]}, which is no flag of the job {script.stem!r}.",
-            action=f"put what `run` itself takes before --: run {script.stem} --ranks 4 -- …",
+            f"After -- comes --{clashes[0]}, which is no flag of the job {given.job!r}.",
+            action=f"put what `run` itself takes before --: run {given.job} --ranks 4 -- …",
         )
-    run = launch(
-        script,
-        ranks=given.ranks,
-        nodes=given.nodes,
-        restarts=given.restarts,
-        limit_s=given.limit,
-        trace=given.trace,
-        warm=not given.cold,
+    names = "ranks", "nodes", "trace", "limit_s", "restarts", "warm"
+    own = options.Options(
+        **{name: getattr(given, name) for name in names},
         env=_variables(given.env),
-        wait=True,
         argv=[] if ours else given.flags,
-        **knobs,
     )
+    mine = not ours
+    plan = Plan(given.job, own, knobs, module=given.module, while_idle=mine, share_stdin=mine)
+    with _signals_end():
+        run = begin(plan, wait=True)
     _say_more(run)
     return 0 if run.ok else 1
+
+
+@contextlib.contextmanager
+def _signals_end() -> Iterator[None]:
+    """SIGTERM and SIGHUP end a run as Ctrl-C does, with what is known so far; then 128 + number."""
+
+    def leave(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    numbers = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) == signal.SIG_DFL]
+    for number in numbers:
+        signal.signal(number, leave)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _variables(words: Sequence[str]) -> dict[str, str]:
@@ -135,12 +152,10 @@ def _variables(words: Sequence[str]) -> dict[str, str]:
 
 
 def _say_more(run: Run) -> None:
-    from ddp_course.diagnosis.diagnose import diagnose
-
     if run.ended == "time-out":
         limit_s = run.asked["limit_s"]
         print(f"It had {limit_s:g} s; for more: run … --limit {10 * limit_s:g}")
-    elif run.ok and not (found := diagnose(run)).healthy:  # a mistake that nothing else reports
+    elif run.ok and not (found := run.diagnosis).healthy:  # a mistake that nothing else reports
         print(found)
     if not run.ok:
         print(f"All about it: python -m ddp_course diagnose {run.folder}")
@@ -149,28 +164,30 @@ def _say_more(run: Run) -> None:
 
 
 def _add_diagnose(commands: Any) -> None:
-    parser = commands.add_parser("diagnose", help="what happened in a run, and what to do")
+    parser = commands.add_parser(
+        "diagnose", help="what happened in a run, or happens while it runs, and what to do"
+    )
     parser.add_argument("run", nargs="?", help="a run's folder (default: the newest run)")
     parser.set_defaults(command=_diagnose)
 
 
 def _diagnose(given: argparse.Namespace) -> int:
-    from ddp_course.diagnosis.diagnose import diagnose
     from ddp_course.run.run import Run
 
     run = Run.open(newest_run() if given.run is None else given.run)
-    print(diagnose(run))
-    return 0 if run.ok else 1
+    live = not run.done
+    found = run.diagnosis
+    print(found)
+    return 0 if (found.healthy if live else run.ok) else 1
 
 
 def newest_run() -> Path:
-    """The newest run that has ended. Raises NoSuchRun if there is none."""
-    from ddp_course.run.run import runs_folder
+    """The newest run, ended or not. Raises NoSuchRun if there is none."""
+    from ddp_course.run.folder import NAME, runs_folder
 
     root = runs_folder()
-    folders = sorted(path.parent for path in root.glob("*/result.json"))
+    folders = sorted(path.parent for path in root.glob("*/run.json"))
+    folders = [folder for folder in folders if NAME.fullmatch(folder.name)]
     if not folders:
-        raise NoSuchRun(
-            f"There is no finished run in {root}.", action="python -m ddp_course run JOB"
-        )
+        raise NoSuchRun(f"There is no run in {root}.", action="python -m ddp_course run JOB")
     return folders[-1]

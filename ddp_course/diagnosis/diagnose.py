@@ -23,9 +23,18 @@ from ddp_course.diagnosis.kinds import Cause, Diagnosis, fill, say, words_of
 from ddp_course.diagnosis.words import named, shortened, without_folders
 from ddp_course.observe import ledger, output
 from ddp_course.observe.output import Observed
-from ddp_course.run.run import Failure, Run, check_run, exit_text
+from ddp_course.run.failure import Failure, exit_text
+from ddp_course.run.run import Run, check_run
 
-__all__ = ["Diagnosis", "Evidence", "diagnose", "evidence_of", "explain", "failure_of"]
+__all__ = [
+    "Diagnosis",
+    "Evidence",
+    "diagnose",
+    "evidence_of",
+    "explain",
+    "failure_of",
+    "first_failure",
+]
 
 Rule = Callable[[Evidence], Cause | None]
 
@@ -125,7 +134,7 @@ def _live_evidence(run: Run, common: dict[str, Any]) -> Evidence:
     return Evidence(
         ended="running",
         lines=output.Lines(run.tail(10_000)),
-        events=list(run._record.events),
+        events=list(run.reader.events),
         observed=seen,
         ledgers=ledger.read(run.folder),
         began=time.time() - run.elapsed_s,
@@ -156,6 +165,12 @@ def cause_of(e: Evidence, rules: tuple[Rule, ...]) -> Cause:
 def say_with_evidence(cause: Cause, e: Evidence) -> Diagnosis:
     told = tuple(filter(None, cause.facts.get("digests", "").splitlines()))
     return say(cause, standing(e) if cause.standing else told)
+
+
+def first_failure(run: Run) -> Failure:
+    """What went wrong first in a run that has failed; a Run asks for it (ddp_course.HOOKS)."""
+    evidence = evidence_of(run)
+    return failure_of(explain(evidence), evidence)
 
 
 def failure_of(found: Diagnosis, e: Evidence) -> Failure:

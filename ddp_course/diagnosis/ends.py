@@ -33,7 +33,7 @@ from ddp_course.diagnosis.words import (
     shortened,
 )
 from ddp_course.observe import output
-from ddp_course.run.run import exit_text
+from ddp_course.run.failure import exit_text
 
 # What glibc, C++ or an assertion say before they abort.
 _ABORTS = re.compile(

@@ -21,7 +21,7 @@ from ddp_course.diagnosis.words import call_text, named, place_text
 from ddp_course.observe import ledger, output
 from ddp_course.observe.ledger import Entry, Frame, Ledger, Row
 from ddp_course.observe.output import Lines, Observed
-from ddp_course.run.run import exit_text
+from ddp_course.run.failure import exit_text
 
 _TOO_EARLY_S = 2.0  # of waiting, before a live rank is called late
 _TRACEBACK = "Traceback (most recent call"

@@ -7,7 +7,7 @@ Nothing here judges. Sentences, remedies and lessons are edited, or translated, 
 
 from __future__ import annotations
 
-import html
+import importlib
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -15,8 +15,6 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
-
-from ddp_course.run.run import advice_html
 
 _TABLE = "torchrun's own account"
 HEALTHY = frozenset({"healthy", "running"})
@@ -61,7 +59,7 @@ class Diagnosis:
         parts = [f"DIAGNOSIS ({self.kind}): {self.sentence}"]
         parts += [f"WHAT TO DO: {self.remedy}"] if self.remedy else []
         parts += [f"LESSON: {self.lesson}"] if self.lesson else []
-        for title, lines in self._folded():
+        for title, lines in self.folded():
             told = lines if title != _TABLE else _rows(lines)
             parts += ["", f"{title}:", *(f"  {line}" for line in told)]
         return "\n".join(parts)
@@ -69,21 +67,12 @@ class Diagnosis:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        colour = "#117733" if self.healthy else "#aa3344"
-        parts = [
-            f"<div style='font-size:120%'><b style='color:{colour}'>Diagnosis</b> "
-            f"({html.escape(self.kind)}): <b>{html.escape(self.sentence)}</b></div>",
-            advice_html(self.remedy, self.lesson),
-        ]
-        for title, lines in self._folded():
-            told = html.escape("\n".join(lines))
-            parts.append(
-                f"<details><summary>{html.escape(title)}</summary>"
-                f"<pre style='white-space:pre-wrap'>{told}</pre></details>"
-            )
-        return f"<div class='ddp-diagnosis'>{''.join(parts)}</div>"
+        package: Any = importlib.import_module("ddp_course")
+        html: str = package.hook("diagnosis_html")(self)
+        return html
 
-    def _folded(self) -> Iterator[tuple[str, list[str]]]:
+    def folded(self) -> Iterator[tuple[str, list[str]]]:
+        """What stands behind it, to be opened: titles and lines."""
         if self.evidence:
             yield "evidence", list(self.evidence)
         if self.consequences:

@@ -17,7 +17,7 @@ from ddp_course.diagnosis.evidence import (
 from ddp_course.diagnosis.kinds import Cause
 from ddp_course.diagnosis.words import named, seconds
 from ddp_course.observe import output
-from ddp_course.run.run import counted, exit_text
+from ddp_course.run.failure import counted, exit_text
 
 _INIT = "init_process_group"
 _KINDS = frozenset({

@@ -9,6 +9,7 @@ from typing import Any
 
 from ddp_course.errors import BadArgument
 from ddp_course.launcher import catalogue
+from ddp_course.launcher.knobs import after_options, flags
 
 _MOST_NODES = 10_000
 
@@ -96,6 +97,6 @@ def slurm_script(
             "addresses (PyTorch issue 135712)\n"
             if restarts
             else "",
-            script=shlex.join(catalogue.after_options(script, catalogue.flags(script, knobs))),
+            script=shlex.join(after_options(script, flags(script, knobs))),
         )
     )

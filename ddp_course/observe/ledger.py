@@ -206,6 +206,11 @@ def written(folder: str | Path) -> dict[int, tuple[int, int]]:
     return times
 
 
+def calls(folder: str | Path) -> dict[int, int]:
+    """How many collectives, sends and receives each rank had issued: {rank: count}."""
+    return {rank: one.dropped + len(one.entries) for rank, one in read(folder).items()}
+
+
 def align(ledgers: Mapping[int, Ledger]) -> list[Row]:
     """The collectives of all ranks, a row for each, by the time of the first rank that issued it.
 

@@ -16,7 +16,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ddp_course.run.run import Line, exit_text
+from ddp_course.run.failure import exit_text
+from ddp_course.run.reader import Line
 
 # What Gloo, NCCL and torchrun say when it was another rank that went.
 _FOLLOWED = re.compile(

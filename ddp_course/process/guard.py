@@ -5,7 +5,7 @@ the ranks, and SIGKILL of torchrun orphans them. A `Supervisor` is the child-sub
 it starts (prctl(2), PR_SET_CHILD_SUBREAPER): orphans become its children and are found in /proc.
 Its caller holds the other end of a socket, the *link*. The end of file on it, whatever ended the
 caller, means stop: SIGTERM to the child, a short grace, then SIGKILL to every descendant until none
-is left, then the launch's temporary folder is removed.
+is left.
 
 Over the link the caller sends {"signal": 19, "rank": 2}, {"who": true} or {"stop": true}. The
 supervisor tells {"rank": 2, "pid": 4711} when it knows a rank and {"exit": status} at the end.
@@ -53,6 +53,7 @@ def start(
     nodes: int = 1,
     env: Mapping[str, str],
     cwd: str | Path | None = None,
+    stdin: int = subprocess.DEVNULL,
     output: int | IO[bytes] = subprocess.DEVNULL,
     pass_fds: Sequence[int] = (),
 ) -> tuple[subprocess.Popen[bytes], socket.socket]:
@@ -60,9 +61,8 @@ def start(
 
     kind  "launch": one torchrun.
           "host": a warm host; an orphan that surfaces while it lives is killed at once.
+          It gets a TMPDIR of its own, which is removed at the end.
     nodes how many processes run the command, each with a log folder of its own
-
-    Either gets a TMPDIR of its own, which is removed at the end.
     """
     link, far_end = socket.socketpair()
     keep(link)
@@ -80,7 +80,7 @@ def start(
             ],
             pass_fds=(far_end.fileno(), *pass_fds),
             start_new_session=True,
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=output,
             stderr=subprocess.STDOUT if output != subprocess.DEVNULL else output,
             env=dict(env),
@@ -375,7 +375,7 @@ def die_with_parent(number: int = signal.SIGKILL) -> None:
 
 @contextlib.contextmanager
 def temporary_folder() -> Any:
-    """A folder for one launch's TMPDIR: locked while in use, gone afterwards.
+    """A folder for a warm host's TMPDIR: locked while in use, gone afterwards.
 
     Folders that a killed owner left behind are recognised by their free lock, and removed.
     """
@@ -422,11 +422,11 @@ def _main(descriptor: int, kind: str, nodes: int, command: list[str]) -> int:
             signal.signal(number, signal.SIG_DFL)
         die_with_parent(last_words)
 
-    with temporary_folder() as folder:
+    with temporary_folder() if kind == "host" else contextlib.nullcontext() as folder:
         started = []  # kept, so that Python does not reap them
 
         def start_node(node: int) -> int:
-            own = {"TMPDIR": folder, **environment_of(node, nodes, os.environ)}
+            own = {"TMPDIR": folder} if folder else environment_of(node, nodes, os.environ)
             child = subprocess.Popen(
                 command, preexec_fn=before_exec, close_fds=False, env={**os.environ, **own}
             )

@@ -31,9 +31,9 @@ import io
 import json
 import os
 import random
+import runpy
 import select
 import selectors
-import shutil
 import signal
 import socket
 import struct
@@ -106,17 +106,15 @@ def _supervise(link: socket.socket) -> int:
     """One launch: fork its agent, fork a rank for each shim that connects, then clean up."""
     guard.die_with_parent()
     os.setsid()
-    request = _read_request(link)
-    folder = tempfile.mkdtemp(prefix="")  # in the host's own, which its guard removes
-    status = _Launch(link, {**request["env"], "TMPDIR": folder}).run(request)
-    shutil.rmtree(folder, ignore_errors=True)
+    request, stdin = _read_request(link)
+    status = _Launch(link, request["env"], stdin).run(request)
     link.sendall(json.dumps({"exit": status}).encode() + b"\n")
     return 0
 
 
 class _Launch:
-    def __init__(self, link: socket.socket, env: dict[str, str]) -> None:
-        self._env = env
+    def __init__(self, link: socket.socket, env: dict[str, str], stdin: int) -> None:
+        self._env, self._stdin = env, stdin
         self._ahead: list[tuple[int, socket.socket]] = []  # ranks that wait for their orders
         self._shims: dict[int, socket.socket] = {}  # pid of a rank -> its shim
         self._pid_of_rank: dict[int, int] = {}
@@ -150,11 +148,10 @@ class _Launch:
         """Be `torchrun`: its own entry point, told to start shims instead of Python."""
         self._env.update(guard.environment_of(node, request["nodes"], self._env))
         output = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        _become(self._env, request["cwd"], [nothing, output, output])
+        _become(self._env, request["cwd"], [self._stdin, output, output])
         import torch.distributed.run as torchrun
 
-        script = [*self._shim, request["script"], *request["script_args"]]
+        script = [*self._shim, *request["rank_words"]]
         arguments = [*request["torchrun_args"], "--no-python", "--", *script]
         sys.argv = ["torchrun", *arguments]
         random.seed(_SHORT_WAIT if request["nodes"] == 1 else None)
@@ -274,11 +271,12 @@ def _rank(orders: socket.socket) -> None:
     cwd, arguments, env = _unpack(_read_exactly(orders, int.from_bytes(header, "big")))
     _become(env, cwd, streams)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    _fresh_modules(cwd, arguments[0])
+    module = arguments[1] if arguments[0] == "-m" else ""
+    _fresh_modules(cwd if module else os.path.dirname(os.path.join(cwd, arguments[0])))
     _fresh_state()
     recorder.begin(leaves_by_exit=True)
-    sys.argv = list(arguments)
-    path = arguments[0]
+    sys.argv = arguments[1:] if module else list(arguments)
+    path = "" if module else arguments[0]
     main = sys.modules["__main__"] = types.ModuleType("__main__")
     main.__dict__.update(
         __file__=path,
@@ -286,6 +284,9 @@ def _rank(orders: socket.socket) -> None:
         __builtins__=builtins,
         __loader__=importlib.machinery.SourceFileLoader("__main__", path),
     )
+    if module:  # as python -m does it
+        runpy._run_module_as_main(module)  # type: ignore[attr-defined]
+        return
     with open(path, "rb") as file:
         source = file.read()
     exec(compile(source, path, "exec", dont_inherit=True), main.__dict__)
@@ -328,10 +329,10 @@ def _stream(descriptor: int, name: str, like: Any) -> Any:
     return stream
 
 
-def _fresh_modules(cwd: str, script: str) -> None:
+def _fresh_modules(folder: str) -> None:
     """Nothing of ours is remembered from the host; the script's folder comes first on sys.path."""
     if not sys.flags.safe_path:
-        sys.path.insert(0, os.path.dirname(os.path.join(cwd, script)))
+        sys.path.insert(0, folder)
     ours = "guard", "recorder", "ddp_course"
     for name in [name for name in sys.modules if name.split(".")[0] in ours]:
         del sys.modules[name]
@@ -394,9 +395,16 @@ def same_user(connection: socket.socket) -> bool:
     return bool(struct.unpack("3i", peer)[1] == os.getuid())
 
 
-def _read_request(link: socket.socket) -> dict[str, Any]:
-    """The launch that is asked for; ends the process if the caller has changed its mind since."""
-    line, early = b"", b""
+def _read_request(link: socket.socket) -> tuple[dict[str, Any], int]:
+    """The launch that is asked for, and the standard input of its ranks.
+
+    Ends the process if the caller has changed its mind since.
+    """
+    line, descriptors, _, _ = socket.recv_fds(link, 1, 1)
+    if not line:
+        os._exit(0)
+    stdin = descriptors[0] if descriptors else os.open(os.devnull, os.O_RDONLY)
+    early = b""
     while b"\n" not in line:
         piece = link.recv(65536)
         if not piece:
@@ -411,7 +419,7 @@ def _read_request(link: socket.socket) -> dict[str, Any]:
     link.setblocking(True)
     if b'"stop"' in early:
         os._exit(0)
-    return dict(json.loads(line))
+    return dict(json.loads(line)), stdin
 
 
 def _unpack(request: bytes) -> tuple[str, list[str], dict[str, str]]:

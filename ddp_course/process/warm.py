@@ -70,12 +70,17 @@ class Host:
         """Whether it can take a launch: neither gone nor stopped by a signal."""
         return self._guard.poll() is None and not guard.any_stopped(self._guard.pid)
 
-    def connect(self, request: Mapping[str, Any]) -> socket.socket:
-        """Open one launch; the connection is its link (see guard). Raises OSError if it is gone."""
+    def connect(self, request: Mapping[str, Any], descriptors: Sequence[int] = ()) -> socket.socket:
+        """Open one launch; the connection is its link (see guard). Raises OSError if it is gone.
+
+        descriptors  the standard input of its ranks, or nothing
+        """
         connection = socket.socket(socket.AF_UNIX)
         try:
             connection.connect(self._address)
-            connection.sendall(json.dumps(request).encode() + b"\n")
+            text = json.dumps(request).encode() + b"\n"
+            socket.send_fds(connection, [text[:1]], descriptors)
+            connection.sendall(text[1:])
         except OSError:
             connection.close()
             raise
@@ -119,11 +124,13 @@ def host(env: Mapping[str, str]) -> Host:
         return _host
 
 
-def connect(env: Mapping[str, str], request: Mapping[str, Any]) -> socket.socket:
+def connect(
+    env: Mapping[str, str], request: Mapping[str, Any], descriptors: Sequence[int] = ()
+) -> socket.socket:
     """Open a launch in a warm host, in a new one if the present one has just gone."""
     for _ in range(3):
         try:
-            return host(env).connect(request)
+            return host(env).connect(request, descriptors)
         except OSError:
             close()
     raise no_host()

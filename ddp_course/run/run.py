@@ -1,70 +1,26 @@
-"""A run as data: a folder on disk, and the `Run` that reads it.
-
-    run.json            what was asked: job, ranks, knobs, command, environment, limits
-    job.py              a copy of the script
-    events-<rank>.jsonl what each rank reported (ddp_course.rank.report)
-    ledger-<rank>-<attempt>.json  what each rank communicated (ddp_course.observe.scribe)
-    trace-<rank>.json   each rank's profile, if it was traced
-    logs/…              torchrun's own log folder: every rank's stdout, stderr and error file
-    torchrun.log        what torchrun itself printed
-    lines.jsonl         all of it in order of arrival, tagged by rank
-    result.json         exit codes, wall time, failure
-
-Everything that shows or judges a run reads the folder, so a run can be reopened tomorrow. What a
-rank wrote is data: it is parsed as JSON or text, with limits, and never executed.
-"""
+"""The Run: one launch, live while it runs, and the same object when its folder is opened again."""
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import html
+import importlib
 import json
 import math
 import os
-import re
-import shutil
 import signal
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ddp_course import disk as untrusted
-from ddp_course.disk import PACKAGE
-from ddp_course.errors import BadArgument, CannotRun, NoEvidence, NoSuchRun
-
-KEEP_RUNS = 100
-KEEP_DAYS = 14
-_SEARCH_S = 0.15  # how often a live run's folder is searched for new files
-_MAX_LINE = 20_000  # characters of one line that are kept
-_MAX_EVENT = 1 << 20  # the same for an event, which may hold all weights of a small model
-_MAX_READ = 4 << 20  # bytes of one file that are read at a time
-_MAX_KEPT = 96 << 20  # bytes of memory for the lines of one file; its end is kept in any case
-_LINE_BYTES = 300  # what a line takes beside its text
-_MAX_TAIL = 64 << 10
-_MAX_EVENTS = 64 << 20  # bytes of one rank's events that are read
-_MAX_LINES = 512 << 20  # bytes of lines.jsonl; beyond it the logs are read, which have limits
-_MOST_RANKS = 4096  # of a folder that claims to be a run
-_NAME = re.compile(r"\d{8}-\d{6}-.+-[0-9a-f]{4}")
-
-
-@dataclass(frozen=True)
-class Line:
-    """One whole line of output."""
-
-    t_s: float  # seconds since the launch
-    rank: int | None  # None: torchrun itself
-    stream: str  # "stdout" or "stderr"
-    text: str
-    attempt: int = 0
-
-    @property
-    def words(self) -> str:
-        """The text without the `[rank0]: ` that torch puts before a traceback's lines."""
-        return self.text.removeprefix(f"[rank{self.rank}]: ")
+from ddp_course import disk
+from ddp_course.errors import BadArgument, NoEvidence, NoSuchRun
+from ddp_course.run import schema
+from ddp_course.run.failure import Failure, counted, failure_text, final_state
+from ddp_course.run.folder import runs_folder
+from ddp_course.run.reader import Line, Reader, stored_lines
 
 
 @dataclass
@@ -81,281 +37,6 @@ class Lane:
     exit_code: int | None = None  # negative: ended by that signal; None: not known
     doing: str = ""  # now: "computes", "paused", "waits in all_reduce"; "" if it does not run
     since_s: float = 0.0  # for how long it has been waiting
-
-
-@dataclass(frozen=True)
-class Failure:
-    """What went wrong first, and what merely followed."""
-
-    rank: int | None  # None: no single rank, or torchrun itself
-    what: str  # one sentence
-    exit_code: int | None = None
-    traceback: str = ""
-    where: dict[int, str] = field(default_factory=dict)  # rank -> where it was when time ran out
-    consequences: dict[int, str] = field(default_factory=dict)  # rank -> what it said afterwards
-    kind: str = ""  # as ddp_course.diagnosis.diagnose names it: "never-arrived", …
-    remedy: str = ""
-    lesson: str = ""
-    table: str = ""  # torchrun's own account
-
-    def __str__(self) -> str:
-        return failure_text(self)
-
-    __repr__ = __str__
-
-
-def runs_folder() -> Path:
-    """Where runs are kept: $DDP_COURSE_RUNS, else `runs/` of the course, else the user's cache."""
-    if os.environ.get("DDP_COURSE_RUNS"):
-        return Path(os.environ["DDP_COURSE_RUNS"]).expanduser().absolute()
-    course = PACKAGE.parent
-    if (course / "pyproject.toml").is_file() and os.access(course, os.W_OK):
-        return course / "runs"
-    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(cache).expanduser().absolute() / "ddp-course" / "runs"
-
-
-def new_folder(job: str) -> Path:
-    """Make the folder of a new run, and prune old ones. Raises CannotRun if there is no room."""
-    root = runs_folder()
-    safe = re.sub(r"[^A-Za-z0-9_-]", "_", job)[:40] or "job"
-    stamp = time.strftime("%Y%m%d-%H%M%S")
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-        prune(root)
-        while True:
-            folder = root / f"{stamp}-{safe}-{os.urandom(2).hex()}"
-            with contextlib.suppress(FileExistsError):
-                folder.mkdir()
-                return folder
-    except OSError as error:
-        raise no_room(root, error) from error
-
-
-def no_room(folder: Path, error: OSError) -> CannotRun:
-    """The error for a run folder that cannot be written."""
-    return CannotRun(
-        f"The run cannot be recorded in {folder}: {error.strerror or error}.",
-        cause="the disk is full, the folder is not yours to write, or somebody has removed it",
-        action="make room there, or set DDP_COURSE_RUNS to a folder with room",
-    )
-
-
-def prune(root: Path, *, keep: int = KEEP_RUNS, days: float = KEEP_DAYS) -> list[Path]:
-    """Remove runs beyond `keep` or older than `days`, except those in use; return what went."""
-    folders = sorted((f for f in root.iterdir() if _NAME.fullmatch(f.name)), reverse=True)
-    gone: list[Path] = []
-    for number, folder in enumerate(folders, start=1):
-        with contextlib.suppress(OSError):
-            age_s = time.time() - folder.stat().st_mtime
-            if age_s < 60 or (number <= keep and age_s < days * 86400):
-                continue
-            with Lock(folder, exclusive=True) as lock:
-                if lock.held:
-                    shutil.rmtree(folder, ignore_errors=True)
-                    gone.append(folder)
-    return gone
-
-
-class Lock:
-    """Marks a run folder as in use for as long as it is held (flock on the folder itself)."""
-
-    _descriptor = -1
-
-    def __init__(self, folder: Path, *, exclusive: bool = False) -> None:
-        self._descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        self.held = True
-        try:
-            kind = fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH
-            fcntl.flock(self._descriptor, kind | fcntl.LOCK_NB)
-        except OSError:
-            self.held = False
-
-    def release(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
-
-    def __enter__(self) -> Lock:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
-
-    __del__ = release
-
-
-class Record:
-    """Reads a run's folder piece by piece, while it is written or afterwards."""
-
-    def __init__(self, folder: Path, ranks_per_node: int = 1) -> None:
-        self.folder, self._ranks_per_node = folder, ranks_per_node
-        self.lines: list[Line] = []
-        self.events: list[dict[str, Any]] = []
-        self.refused = 0  # events that were not well-formed
-        self._offsets: dict[Path, int] = {}
-        self._inodes: dict[Path, int] = {}
-        self._pieces: dict[Path, bytes] = {}
-        self._room: dict[Path, int] = {}  # bytes of memory that its lines may still take
-        self._found: list[tuple[Path, int | None, int, str]] = []
-        self._searched_s = 0.0
-
-    def poll(self, now_s: float, *, last: bool = False) -> bool:
-        """Take in what was written since; return whether anything was. `last` ends open lines."""
-        before = len(self.lines), len(self.events)
-        for path, rank, attempt, stream in self._streams(last):
-            for text in self._new_lines(path, last):
-                shown = text.rstrip("\r").rsplit("\r", 1)[-1]  # what a terminal would show
-                self.lines.append(Line(now_s, rank, stream, shown, attempt))
-        for path in sorted(self.folder.glob("events-*.jsonl")):
-            for text in self._new_lines(path, last, longest=_MAX_EVENT, most=_MAX_EVENTS):
-                self._take_event(text)
-        return (len(self.lines), len(self.events)) != before
-
-    def _streams(self, last: bool) -> list[tuple[Path, int | None, int, str]]:
-        """Searched for now and then, unless there is none yet: a live job feels each search."""
-        if len(self._found) < 2 or last or time.monotonic() - self._searched_s > _SEARCH_S:
-            self._found, self._searched_s = self._search(), time.monotonic()
-        return self._found
-
-    def _search(self) -> list[tuple[Path, int | None, int, str]]:
-        found: list[tuple[Path, int | None, int, str]] = []
-        patterns = "logs/*/attempt_*/*/std*.log", "logs/node-*/*/attempt_*/*/std*.log"
-        for path in (path for pattern in patterns for path in self.folder.glob(pattern)):
-            rank, attempt = path.parent.name, path.parent.parent.name.removeprefix("attempt_")
-            node = path.parents[3].name.removeprefix("node-")
-            if rank.isdigit() and attempt.isdigit() and path.stem in ("stdout", "stderr"):
-                # torchrun orders the nodes of one host by process id, and node 0 came first.
-                before = int(node) * self._ranks_per_node if node.isdigit() else 0
-                found.append((path, before + int(rank), int(attempt), path.stem))
-        found.sort(key=lambda one: one[1:])
-        return [*found, (self.folder / "torchrun.log", None, 0, "stderr")]
-
-    def _new_lines(
-        self, path: Path, last: bool, *, longest: int = _MAX_LINE, most: int = _MAX_KEPT
-    ) -> list[str]:
-        """What came since, as lines; beyond `most` bytes a word about that, at last the end."""
-        offset, room = self._offsets.get(path, 0), self._room.get(path, most)
-        data = self._pieces.get(path, b"")
-        full = room <= 0
-        with contextlib.suppress(OSError):
-            seen = path.stat()
-            if not last and (seen.st_ino, seen.st_size) == (self._inodes.get(path), offset):
-                return []
-        with contextlib.suppress(OSError), untrusted.open_file(path) as file:
-            inode = os.fstat(file.fileno()).st_ino
-            if self._inodes.setdefault(path, inode) != inode:  # a node that came back began it anew
-                self._inodes[path], offset, data = inode, 0, b""
-            while os.fstat(file.fileno()).st_size > offset and room > 0:
-                file.seek(offset)
-                piece = file.read(_MAX_READ)
-                offset += len(piece)
-                data += piece
-                room -= len(piece) + _LINE_BYTES * piece.count(b"\n")
-                if not last or not piece:
-                    break
-        self._offsets[path], self._room[path] = offset, room
-        *whole, rest = data.split(b"\n")
-        if last and rest:
-            whole, rest = [*whole, rest], b""
-        self._pieces[path] = rest[: 4 * longest]  # UTF-8 takes at most four bytes a character
-        if room < 0:
-            whole = whole[: len(whole) + room // _LINE_BYTES]
-        texts = [line.decode(errors="replace") for line in whole]
-        texts = [text if len(text) <= longest else f"{text[:longest]} …" for text in texts]
-        if room <= 0 and not full:
-            texts.append(f"… more than is kept; all of it is in {path}")
-        ended = room <= 0 and last and longest == _MAX_LINE
-        return [*texts, *_end_of(path)] if ended else texts
-
-    def _take_event(self, text: str) -> None:
-        try:
-            event = untrusted.parse_json(text)
-            ok = _whole(event["rank"], _MOST_RANKS) and isinstance(event["event"], str)
-            ok = ok and _whole(event.setdefault("attempt", 0), 1 << 30) and _seconds(event["t"])
-        except (ValueError, TypeError, KeyError, AttributeError):
-            ok = False
-        if ok:
-            self.events.append(event)
-        else:
-            self.refused += 1
-
-
-def _whole(value: Any, below: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < below
-
-
-def _seconds(value: Any) -> bool:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return number and abs(value) < 1e15  # false for NaN
-
-
-def _end_of(path: Path) -> list[str]:
-    """The last lines of a file that is too long to be kept whole."""
-    try:
-        with untrusted.open_file(path) as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - _MAX_TAIL))
-            data = file.read(_MAX_TAIL)
-    except OSError:
-        return []
-    return [line.decode(errors="replace")[:_MAX_LINE] for line in data.splitlines()[1:]]
-
-
-def _stored_line(stored: bytes) -> Line:
-    """One line of lines.jsonl. Raises ValueError or TypeError."""
-    line = Line(**untrusted.parse_json(stored))
-    ranked = line.rank is None or _whole(line.rank, _MOST_RANKS)
-    texts = isinstance(line.text, str) and line.stream in ("stdout", "stderr")
-    if not (ranked and texts and _seconds(line.t_s) and _whole(line.attempt, 1 << 30)):
-        raise ValueError("no line of output")
-    return line
-
-
-# What other rooms read of run.json beside what every run must have: name -> the types it may have.
-_ASKED: dict[str, tuple[type, ...]] = {
-    "job": (str,), "command": (str,), "knobs": (dict,), "script": (str,), "cwd": (str,),
-    "argv": (list,), "env": (dict,), "warm": (bool,), "trace": (bool,), "limit_s": (int, float),
-    "created": (int, float), "restarts": (int,),
-}  # fmt: skip
-
-
-def _check_asked(asked: dict[str, Any]) -> None:
-    for name, types in _ASKED.items():
-        if name in asked and type(asked[name]) not in types:
-            raise ValueError(f"{name} cannot be a {type(asked[name]).__name__}")
-    ranks, nodes = asked["ranks"], asked.get("nodes", 1)
-    if not (_whole(ranks, _MOST_RANKS + 1) and _whole(nodes, ranks + 1) and nodes):
-        raise ValueError("its record is not complete")
-    times = [asked[name] for name in ("limit_s", "created") if name in asked]
-    words = [*asked.get("argv", []), *asked.get("env", {}).values()]
-    if not all(map(_seconds, times)) or not all(isinstance(word, str) for word in words):
-        raise ValueError("its record is not in order")
-
-
-_TEXTS = "what", "traceback", "kind", "remedy", "lesson", "table"  # of a failure
-
-
-def _check_result(result: dict[str, Any]) -> None:
-    codes = result.get("exit_codes", {}).values()
-    if not all(_whole(abs(code), 1 << 30) for code in codes):
-        raise ValueError("an exit code is none")
-    times = result["wall_s"], result.get("began", 0.0)
-    if not (all(map(_seconds, times)) and isinstance(result["ended"], str)):
-        raise ValueError("its result is not complete")
-    if not all(
-        _seconds(death["t"]) and _whole(death["rank"], _MOST_RANKS)
-        and _whole(death["attempt"], 1 << 30) and _whole(abs(death["exit_code"]), 1 << 30)
-        for death in result.get("deaths", [])
-    ):  # fmt: skip
-        raise ValueError("its list of deaths is not in order")
-    failure = result.get("failure") or {}
-    told = [failure.get(name, "") for name in _TEXTS]
-    for name in ("where", "consequences"):
-        told += failure.get(name, {}).values()
-    if not all(isinstance(text, str) for text in told):
-        raise ValueError("its failure is no text")
-    if failure.get("rank") is not None and not _whole(failure["rank"], _MOST_RANKS):
-        raise ValueError("its failure names no rank")
 
 
 class Control:
@@ -376,58 +57,102 @@ class Run:
     """
 
     def __init__(self, folder: Path, asked: dict[str, Any], control: Control | None = None) -> None:
-        self.folder = folder
+        self.folder, self.asked = folder, asked
         self.job: str = asked["job"]
         self.ranks: int = asked["ranks"]
+        self.nodes: int = asked.get("nodes", 1)
         self.knobs: dict[str, Any] = asked["knobs"]
         self.command: str = asked["command"]
-        self.asked = asked
         self.state = "queued"
         self.dump_s = math.inf  # when, at a time-out, the ranks were made to write their stacks
         self.stop_s = math.inf  # when you stopped it: torchrun then only tells how it ends
         self.shown_in: object = None  # the notebook cell that has already displayed this run
-        self._control = control
-        self.nodes: int = asked.get("nodes", 1)
-        self._record = Record(folder, self.ranks // self.nodes)
+        self.unrecorded = ""  # why the folder could not be written at the end
+        self.control = control
+        self.reader = Reader(folder, self.ranks // self.nodes)
         self._result: dict[str, Any] = {}
+        self._failure: Failure | None = None
+        self._asking = threading.Lock()
         self._lanes = {rank: Lane(rank) for rank in range(self.ranks)}
         self._finished = threading.Event()
         self._started = time.monotonic()
+        self._follows = False  # another process launched it, and it has not ended yet
         self._callbacks: list[Callable[[Run], None]] = []
-        self._lock = Lock(folder)
+        self._lock = disk.Lock(folder)
 
     @classmethod
     def open(cls, folder: str | Path) -> Run:
-        """Reopen a finished run. Raises NoSuchRun if the folder is not one."""
+        """Reopen a run: one that has ended, or one that another process has launched and that runs.
+
+        Raises NoSuchRun if the folder is neither.
+        """
         folder = Path(folder)
         try:
-            asked = untrusted.read_json(folder / "run.json")
-            result = untrusted.read_json(folder / "result.json")
-            _check_asked(asked)
-            _check_result(result)
-            run = cls(folder, {name: asked[name] for name in ("job", "ranks", "knobs", "command")})
-            run.asked, run.nodes = asked, int(asked.get("nodes", 1))
-            run._record = Record(folder, max(1, run.ranks // max(1, run.nodes)))
-            run._record.poll(0.0, last=True)
-            with contextlib.suppress(OSError, ValueError, TypeError):  # the logs hold them as well
-                stored = untrusted.read_bytes(folder / "lines.jsonl", _MAX_LINES).splitlines()
-                run._record.lines = [_stored_line(line) for line in stored]
-            run._close(result)
-            str(run), run._repr_html_(), run.exit_codes  # whatever is amiss shows here
+            asked = disk.read_json(folder / "run.json")
+            schema.check_asked(asked)
+            live = _is_live(folder)
+            run = cls(folder, asked)
+            if live:
+                run._follow()
+                return run
+            run._read_end()
         except (
             OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError
         ) as error:  # fmt: skip
             raise NoSuchRun(
-                f"{folder} is not a finished run ({type(error).__name__}: {error}).",
-                cause="another folder, a run still under way, or a file that was damaged",
+                f"{folder} is not a run ({type(error).__name__}: {error}).",
+                cause="a different folder, a run that was killed, or a damaged file",
                 action=f"choose a folder in {runs_folder()}",
             ) from error
         return run
+
+    def _read_end(self) -> None:
+        result = disk.read_json(self.folder / "result.json")
+        schema.check_result(result)
+        self.reader.poll(0.0, last=True)
+        with contextlib.suppress(OSError, ValueError, TypeError):  # the logs hold them as well
+            self.reader.lines = stored_lines(self.folder)
+        self.close(result)
+
+    def _follow(self) -> None:
+        """Look at a run that another process has launched: its ranks can be asked, not moved."""
+        self.state, self._follows = "running", True
+        self._started = time.monotonic() - (time.time() - self.asked.get("created", time.time()))
+        self.control = Control()
+        self.control.ask = self._ask_from_outside
+        live = disk.read_json(self.folder / "live.json")
+        for rank, pid in live["pids"].items():
+            self._lanes[int(rank)].pid, self._lanes[int(rank)].state = int(pid), "running"
+        self.poll()
+
+    def _ask_from_outside(self, patience_s: float) -> bool:
+        before = self._ledgers_written()
+        asked = [lane.pid for lane in self.lanes() if lane.pid]
+        for pid in asked:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGURG)  # whoever does not expect it does not notice it
+        deadline = time.monotonic() + patience_s
+        while len(self._ledgers_written() - before) < len(asked):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.01)
+        return True
+
+    def _ledgers_written(self) -> set[tuple[str, int]]:
+        found = set()
+        for path in self.folder.glob("ledger-*.json"):
+            with contextlib.suppress(OSError):
+                found.add((path.name, path.stat().st_mtime_ns))
+        return found
 
     # What answers at once
 
     @property
     def done(self) -> bool:
+        """Whether it has ended."""
+        if self._follows and not self._finished.is_set() and not _is_live(self.folder):
+            with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
+                self._read_end()
         return self._finished.is_set()
 
     @property
@@ -438,25 +163,8 @@ class Run:
         return 0.0 if self.state == "queued" else time.monotonic() - self._started
 
     def lanes(self) -> list[Lane]:
-        """One row for each rank, with what it does now."""
-        lanes = [self._lanes[rank] for rank in sorted(self._lanes)]
-        for lane in lanes:
-            lane.doing, lane.since_s = self._doing(lane)
-        return lanes
-
-    def _doing(self, lane: Lane) -> tuple[str, float]:
-        """What the rank last told of itself (observe/recorder/doing.py), and for how many s."""
-        if lane.state != "running" or self.done:
-            return ("paused" if lane.state == "paused" else ""), 0.0
-        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
-            told = untrusted.read_json(self.folder / f"doing-{lane.rank}.json", 10_000)
-            if told["waits"] and told["attempt"] == lane.attempt:
-                call, line = str(told["call"])[:60], told["line"]
-                where = f"in {call}" if call else "somewhere"
-                if line is not None and not call:
-                    where = f"at {Path(str(line['file'])).name[:60]}, line {int(line['line'])}"
-                return f"waits {where}", max(0.0, time.time() - float(told["t"]))
-        return "computes", 0.0
+        """One row for each rank."""
+        return list(self._lanes.values())
 
     def tail(self, count: int = 20) -> list[Line]:
         """The last lines so far, without what a time-out or a stop made them write.
@@ -466,7 +174,7 @@ class Run:
         ends_s = min(self.dump_s, self.stop_s)
         lines = [
             line
-            for line in self._record.lines
+            for line in self.reader.lines
             if line.t_s <= (ends_s if line.rank is None else self.dump_s)
         ]
         return lines[max(0, len(lines) - count) :]
@@ -481,8 +189,8 @@ class Run:
 
     def stop(self) -> None:
         """End the run now, with everything that it started."""
-        if self._control is not None and not self.done:
-            self._control.stop("stopped")
+        if self.control is not None and not self.done:
+            self.control.stop("stopped")
 
     def pause(self, rank: int) -> None:
         """SIGSTOP: the rank stands still, and the others will wait for it."""
@@ -501,7 +209,7 @@ class Run:
 
         Returns whether all have, within `patience_s` seconds. A paused rank cannot answer.
         """
-        return self._control is not None and not self.done and self._control.ask(patience_s)
+        return self.control is not None and not self.done and self.control.ask(patience_s)
 
     def lose_node(self) -> None:
         """The last node is gone, torchrun and ranks, as if its machine had lost power."""
@@ -516,35 +224,39 @@ class Run:
             raise ValueError(
                 "This run has one node; launch(…, nodes=2) makes one that can be lost."
             )
-        if self._control is not None and not self.done:
-            self._control.node(how)
+        if self.control is not None and not self.done:
+            self.control.node(how)
 
     def _signal(self, rank: int, number: int) -> None:
         if rank not in self._lanes:
             raise ValueError(
                 f"There is no rank {rank!r}; this run has ranks 0 to {self.ranks - 1}."
             )
-        if self._control is not None and not self.done:
-            self._control.signal(rank, number)
+        if self.control is not None and not self.done:
+            self.control.signal(rank, number)
 
     # What waits for the result
 
     def wait(self) -> Run:
         """Wait for the end. Interrupting it stops the run."""
         try:
-            while not self._finished.wait(0.1):
+            while not self.ends_within(0.1):
                 pass
         except BaseException:
             self.stop()
-            self._finished.wait(5)
+            self.ends_within(5)
             raise
         return self
+
+    def ends_within(self, seconds: float) -> bool:
+        """Wait for the end, but no longer than this; return whether it has come."""
+        return self.done or self._finished.wait(seconds)
 
     def wait_for_step(self, step: int) -> Run:
         """Wait until every rank that lives has logged this step, or the run has ended."""
         try:
             while not self.done and not self._all_reached(step):
-                self._finished.wait(0.02)
+                self.ends_within(0.02)
         except BaseException:
             self.stop()
             raise
@@ -582,8 +294,21 @@ class Run:
 
     @property
     def failure(self) -> Failure | None:
-        """What went wrong first; None if nothing did."""
-        said = self.result.get("failure")
+        """What went wrong first; None if nothing did. Found out when it is first asked for."""
+        if self.ok:
+            return None
+        with self._asking:
+            if self._failure is None:
+                self._failure = self._failure_told() or self._find_failure()
+        return self._failure
+
+    def _failure_told(self) -> Failure | None:
+        """What the launcher itself said, or what was found when somebody asked before."""
+        said = self._result.get("failure")
+        if said is None and self.control is None:
+            with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):
+                said = disk.read_json(self.folder / "failure.json")
+                schema.check_failure(said)
         if said is None:
             return None
         by_rank = {
@@ -592,11 +317,28 @@ class Run:
         }
         return Failure(**{**said, **by_rank})
 
+    def _find_failure(self) -> Failure:
+        try:
+            found: Failure = _above("first_failure")(self)
+        except Exception as problem:  # a defect of ours must not hide the run
+            what = f"the diagnosis itself failed: {type(problem).__name__}: {problem}"
+            found = Failure(None, what, kind="launcher")
+        if self.unrecorded:
+            return replace(found, what=f"{found.what}; {self.unrecorded}")
+        with contextlib.suppress(OSError):
+            disk.write(self.folder / "failure.json", json.dumps(vars(found)))
+        return found
+
+    @property
+    def diagnosis(self) -> Any:
+        """What happened in this run, or is happening now: the answer of ddp_course.diagnose."""
+        return _above("diagnose")(self)
+
     @property
     def lines(self) -> list[Line]:
         """Every line of output, in order of arrival."""
         self.wait()
-        return list(self._record.lines)
+        return list(self.reader.lines)
 
     def lines_of(self, rank: int | None, stream: str | None = None) -> list[str]:
         """The lines of one rank (None: torchrun's own)."""
@@ -608,7 +350,7 @@ class Run:
     def events(self) -> list[dict[str, Any]]:
         """What the ranks reported, rank after rank, each in its order."""
         self.wait()
-        return sorted(self._record.events, key=lambda event: int(event["rank"]))
+        return sorted(self.reader.events, key=lambda event: int(event["rank"]))
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
@@ -658,77 +400,73 @@ class Run:
 
     def __str__(self) -> str:
         self.wait()
-        parts = [f"$ {self.command}", self.summary(), *self._values_said()]
+        place = [str(e.get("why", "")) for e in self.events if e["event"] == "place"]
+        parts = [f"$ {self.command}", self.summary(), *place[:1]]
         if self.failure is not None:
             parts += ["", failure_text(self.failure)]
         return "\n".join(parts)
 
-    def _values_said(self) -> list[str]:
-        place = next((e for e in self.events if e["event"] == "place"), None)
-        return [str(place.get("why", ""))] if place else []
-
     def _repr_html_(self) -> str:
-        self.wait()
-        mark, colour = {"finished": ("✓", "#117733"), "stopped": ("■", "#9a6700")}.get(
-            self.ended, ("✗", "#aa3344")
-        )
-        rows = [
-            f"<div><b style='color:{colour}'>{mark}</b> {html.escape(self.summary())}</div>",
-            *(f"<div>{html.escape(text)}</div>" for text in self._values_said()),
-            "<details><summary>the exact command</summary><pre style='white-space:pre-wrap'>"
-            f"{html.escape(self.command)}</pre></details>",
-        ]
-        if self.failure is not None:
-            rows.append(failure_html(self.failure))
-        return f"<div class='ddp-run'>{''.join(rows)}</div>"
+        html: str = _above("run_html")(self.wait())
+        return html
 
     # The launcher's side
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
+        """It is about to start."""
         self.state, self._started = "starting", time.monotonic()
 
-    def _poll(self, *, last: bool = False) -> bool:
-        lines, events = len(self._record.lines), len(self._record.events)
-        changed = self._record.poll(self.elapsed_s, last=last)
-        for event in self._record.events[events:]:
+    def poll(self, *, last: bool = False) -> bool:
+        """Take in what the ranks wrote since; return whether anything was."""
+        lines, events = len(self.reader.lines), len(self.reader.events)
+        changed = self.reader.poll(self.elapsed_s, last=last)
+        for event in self.reader.events[events:]:
             lane = self._lanes.get(event["rank"])
             if lane is not None and event["event"] == "log":
                 lane.step = event["step"] if isinstance(event.get("step"), int) else lane.step
                 loss = event.get("loss")
                 with contextlib.suppress(OverflowError):  # an integer beyond any float
                     lane.loss = float(loss) if isinstance(loss, int | float) else lane.loss
-        fresh = self._record.lines[lines:]
+        fresh = self.reader.lines[lines:]
         for line in fresh:
             if line.rank in self._lanes and line.text.strip() and line.t_s <= self.dump_s:
                 self._lanes[line.rank].last_line = line.words
-        if fresh:
+        if fresh and not self._follows:
             text = "".join(json.dumps(vars(line)) + "\n" for line in fresh)
             with contextlib.suppress(OSError):
-                untrusted.append(self.folder / "lines.jsonl", text)
+                disk.append(self.folder / "lines.jsonl", text)
         return changed
 
-    def _changed(self) -> None:
+    def changed(self) -> None:
+        """Tell those who subscribed."""
         for callback in list(self._callbacks):
             with contextlib.suppress(Exception):
                 callback(self)
 
-    def _close(self, result: dict[str, Any]) -> None:
+    def close(self, result: dict[str, Any]) -> None:
+        """It has ended so."""
         self._result = result
         codes = {int(rank): code for rank, code in result.get("exit_codes", {}).items()}
         for lane in self._lanes.values():
             lane.exit_code = codes.get(lane.rank)
-            lane.state = _final_state(lane.exit_code, result.get("ended") == "finished")
+            lane.state = final_state(lane.exit_code, finished=result.get("ended") == "finished")
         self.state = "done"
         self._finished.set()
-        self._changed()
+        self.changed()
 
 
-def _final_state(exit_code: int | None, finished: bool) -> str:
-    if exit_code == 0 or (exit_code is None and finished):
-        return "done"
-    if exit_code in (None, -signal.SIGTERM):
-        return "stopped"
-    return "killed" if exit_code == -signal.SIGKILL else "failed"
+def _above(name: str) -> Any:
+    """A function of a room above this one, which the package names (ddp_course.HOOKS)."""
+    package: Any = importlib.import_module("ddp_course")
+    return package.hook(name)
+
+
+def _is_live(folder: Path) -> bool:
+    """Whether it has no end yet, and somebody holds it."""
+    if (folder / "result.json").exists():
+        return False
+    with disk.Lock(folder, exclusive=True) as lock:
+        return not lock.held
 
 
 def check_run(value: object) -> None:
@@ -738,77 +476,3 @@ def check_run(value: object) -> None:
             f"A run is what launch returns, not {str(value)[:100]!r}.",
             action="run = launch(…), or Run.open(folder) for one that is over",
         )
-
-
-def exit_text(code: int | None) -> str:
-    """An exit code in words: "exit code 3", "killed by SIGKILL (-9)"."""
-    if code is None:
-        return "exit code not seen"
-    if code < 0:
-        with contextlib.suppress(ValueError):
-            return f"killed by {signal.Signals(-code).name} ({code})"
-    return f"exit code {code}"
-
-
-def counted(number: int, what: str = "rank") -> str:
-    """ "1 rank", "2 ranks"."""
-    return f"{number} {what}" + "s" * (number != 1)
-
-
-def _heading(failure: Failure) -> str:
-    return "What happened" if failure.rank is None else "First failure"
-
-
-def failure_text(failure: Failure) -> str:
-    """A failure as text: what followed first and short, the cause last and whole."""
-    parts = [f"  then rank {rank}: {text}" for rank, text in failure.consequences.items()]
-    if failure.traceback:
-        parts += ["", failure.traceback.rstrip()]
-    parts += [f"  rank {rank} was {text}" for rank, text in failure.where.items()]
-    parts += ["", f"{_heading(failure).upper()}: {failure.what}"]
-    parts += [f"WHAT TO DO: {failure.remedy}"] if failure.remedy else []
-    parts += [f"LESSON: {failure.lesson}"] if failure.lesson else []
-    return "\n".join(parts).lstrip("\n")
-
-
-def failure_html(failure: Failure) -> str:
-    """The same as HTML: consequences folded, the cause last and largest."""
-    parts: list[str] = []
-    if failure.consequences:
-        told = "".join(
-            f"<div>rank {rank}: {html.escape(text)}</div>"
-            for rank, text in failure.consequences.items()
-        )
-        count = len(failure.consequences)
-        parts.append(
-            f"<details><summary>what followed on {counted(count)}</summary>{told}</details>"
-        )
-    if failure.table:
-        parts.append(
-            "<details><summary>torchrun's own account</summary><pre style='white-space:pre-wrap'>"
-            f"{html.escape(failure.table)}</pre></details>"
-        )
-    if failure.traceback:
-        trace = html.escape(failure.traceback.rstrip())
-        parts.append(f"<pre style='white-space:pre-wrap'>{trace}</pre>")
-    if failure.where:
-        where = "\n".join(f"rank {rank} was {text}" for rank, text in failure.where.items())
-        parts.append(f"<pre style='white-space:pre-wrap'>{html.escape(where)}</pre>")
-    parts.append(
-        f"<div style='font-size:120%'><b>{_heading(failure)}: {html.escape(failure.what)}</b></div>"
-    )
-    return "".join([*parts, advice_html(failure.remedy, failure.lesson)])
-
-
-def advice_html(remedy: str, lesson: str) -> str:
-    """What to do, and the lesson that teaches it (a link, where its notebook is), as HTML."""
-    parts = [f"<div><b>What to do:</b> {html.escape(remedy)}</div>"] if remedy else []
-    if lesson:
-        text = html.escape(lesson)
-        number, _, section = lesson.partition(" ")
-        notebooks = PACKAGE.parent / "notebooks"
-        for path in sorted(notebooks.glob(f"{number}_*.ipynb"))[:1] if number.isdigit() else []:
-            place = html.escape(f"{path.name}#{section.replace(' ', '-')}", quote=True)
-            text = f'<a href="{place}">{text}</a>'
-        parts.append(f"<div><b>Lesson:</b> {text}</div>")
-    return "".join(parts)

@@ -8,7 +8,8 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from ddp_course.errors import NoEvidence
-from ddp_course.run.run import check_run, counted, exit_text
+from ddp_course.run.failure import counted, exit_text
+from ddp_course.run.run import check_run
 from ddp_course.show.style import page, table, text_table
 
 if TYPE_CHECKING:

@@ -13,9 +13,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from ddp_course.errors import BadArgument, CourseError
+from ddp_course.errors import BadArgument, CourseError, shown
 from ddp_course.launcher import launch as launcher
-from ddp_course.launcher.catalogue import shown
 from ddp_course.launcher.session import session
 from ddp_course.run.run import Run
 from ddp_course.show import panel

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from ddp_course.errors import NoEvidence
 from ddp_course.observe import ledger
 from ddp_course.observe.ledger import Divergence, Entry, Ledger, Row
-from ddp_course.run.run import check_run, counted
+from ddp_course.run.failure import counted
+from ddp_course.run.run import check_run
 from ddp_course.show.style import page
 
 if TYPE_CHECKING:

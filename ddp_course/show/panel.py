@@ -21,11 +21,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ddp_course.errors import CourseError
-from ddp_course.launcher.catalogue import knobs_of
+from ddp_course.launcher.knobs import knobs_of
 from ddp_course.show.style import CSS, badge, page, state
 
 if TYPE_CHECKING:
-    from ddp_course.run.run import Lane, Line, Run
+    from ddp_course.run.reader import Line
+    from ddp_course.run.run import Lane, Run
 
 _PERIOD_S = 0.1  # at most ten pictures a second
 _TICK_S = 0.5  # the clock moves without news, too

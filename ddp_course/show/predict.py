@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from ddp_course.errors import BadArgument
-from ddp_course.launcher.catalogue import shown
+from ddp_course.errors import BadArgument, shown
 from ddp_course.launcher.session import session
 from ddp_course.show.bars import Bars
 from ddp_course.show.style import CSS, page
