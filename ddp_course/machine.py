@@ -6,7 +6,6 @@ every verdict can be tested on machines that we do not have.
 
 from __future__ import annotations
 
-import html
 import importlib.metadata
 import json
 import os
@@ -17,11 +16,12 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from ddp_course.errors import CannotRun
+from ddp_course.show.document import Document, Fold, Note, Shown, Table, Title
 
 PYTHONS = ((3, 11), (3, 14))  # from, below: as requires-python in pyproject.toml
 TORCHES = ((2, 14, 1), (2, 16))  # as the requirement of torch in pyproject.toml
@@ -77,12 +77,13 @@ class Row:
     remedy: str = ""
 
 
-@dataclass(frozen=True)
-class Report:
-    """What `doctor` found: `ok` if the course can run here. Draws itself."""
+@dataclass(frozen=True, repr=False)
+class Report(Shown):
+    """What `doctor` found: `ok` if the course can run here. short: all in one line where it can."""
 
     rows: tuple[Row, ...]
     proves: str
+    short: bool = False
 
     @property
     def ok(self) -> bool:
@@ -95,29 +96,30 @@ class Report:
             return "The course can run on this machine."
         return f"The course cannot run yet: {problems} problem{'s' * (problems > 1)} to solve."
 
-    def __str__(self) -> str:
-        width = max(len(row.name) for row in self.rows)
-        lines = []
-        for row in self.rows:
-            lines.append(f"{_SIGN[row.status]} {row.name:<{width}}  {row.value}")
-            if row.remedy:
-                lines.append(f"  {'':<{width}}  → {row.remedy}")
-        return "\n".join([*lines, "", self.proves, self.verdict])
+    def document(self) -> Document:
+        cells = [
+            (_SIGN[row.status], row.name, row.value + (row.remedy and f"  → {row.remedy}"))
+            for row in self.rows
+        ]
+        if self.short and self.ok:
+            return Document(Fold(self.line, Table((), cells), self.proves, plain=(self.verdict,)))
+        return Document(Title(self.verdict), Table((), cells), Note(self.proves))
 
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        cells = "".join(_row_html(row) for row in self.rows)
-        return (
-            "<table style='text-align:left'><caption style='text-align:left'><b>"
-            f"{html.escape(self.verdict)}</b></caption>{cells}</table>"
-            f"<p>{html.escape(self.proves)}</p>"
-        )
+    @property
+    def line(self) -> str:
+        """What a result depends on: "✓ torch 2.15.0, Python 3.11.2, CPU only, 2 cores"."""
+        value = {row.name: row.value for row in self.rows}
+        python = value["Python"].split()[0]
+        where = f"{value['devices']}, {value['cores']} cores"
+        return f"✓ torch {value['torch']}, Python {python}, {where}"
 
 
-def doctor() -> Report:
-    """Look at this machine and judge it. Takes as long as one `import torch`."""
-    return judge(look())
+def doctor(*, short: bool = False) -> Report:
+    """Look at this machine and judge it. Takes as long as one `import torch`.
+
+    short: one line, that opens to all of it, unless there is a problem.
+    """
+    return replace(judge(look()), short=short)
 
 
 def judge(facts: Facts) -> Report:
@@ -318,18 +320,6 @@ def _warm_start(facts: Facts) -> Row:
 
 def _sandbox() -> Row:
     return Row("sandbox", "only for grading others' work: doctor --grading tries it")
-
-
-def _row_html(row: Row) -> str:
-    remedy = f"<br><small>→ {html.escape(row.remedy)}</small>" if row.remedy else ""
-    value = html.escape(row.value)
-    if row.status == "problem":
-        value = f"<b>{value}</b>"
-    return (
-        f"<tr><td title='{row.status}'>{_SIGN[row.status]}</td>"
-        f"<td style='text-align:left'>{html.escape(row.name)}</td>"
-        f"<td style='text-align:left'>{value}{remedy}</td></tr>"
-    )
 
 
 def _ask_torch() -> tuple[dict[str, Any], str]:

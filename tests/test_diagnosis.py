@@ -25,10 +25,8 @@ from ddp_course.diagnosis.diagnose import Diagnosis, Evidence, explain, failure_
 from ddp_course.launcher.launch import launch
 from ddp_course.observe.ledger import Entry, Frame, Ledger, Pair, Raised
 from ddp_course.observe.output import Lines, Observed, is_halted
-from ddp_course.run.failure import failure_text
 from ddp_course.run.reader import Line
 from ddp_course.run.run import Run
-from ddp_course.show.result import failure_html
 
 T0 = 1.8e9  # some time of day
 BROKEN = "RuntimeError: [pair.cc:561] Connection closed by peer [127.0.0.1]:1."
@@ -1191,9 +1189,9 @@ def test_torchruns_table_is_kept_and_folded() -> None:
     e = evidence([], {0: 1}, ranks=1, lines=[*raised(0, "ValueError: boom"), *table])
     found = explain(e)
     assert "train.py FAILED" in found.table and "train.py FAILED" in str(found)
-    assert "train.py FAILED" in failure_html(failure_of(found, e))
+    assert "train.py FAILED" in failure_of(found, e)._repr_html_()
     assert "<details><summary>torchrun&#x27;s own account</summary>" in found._repr_html_()
-    assert "FIRST FAILURE: rank 0: ValueError: boom" in failure_text(failure_of(found, e))
+    assert "FIRST FAILURE: rank 0: ValueError: boom" in str(failure_of(found, e))
 
 
 FRAMES = st.sampled_from([

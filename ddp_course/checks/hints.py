@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from html import escape
 
 from ddp_course.checks import record
 from ddp_course.checks.exercises import find
 from ddp_course.checks.files import answer_lines
 from ddp_course.checks.manifest import HINTS, Exercise
 from ddp_course.checks.record import Entry
-from ddp_course.show.style import page
+from ddp_course.show.document import Block, Document, Line, Listing, Note, Shown, Strong, Title
 
 TITLES = ("What happened", "A question", "What to read about", "A skeleton", "The solution")
 SOLUTION = len(TITLES)  # the tier that is only given after passing, or on request
 
 
-@dataclass(frozen=True)
-class Hint:
+@dataclass(frozen=True, repr=False)
+class Hint(Shown):
     """The hints given so far; the newest comes last. It draws itself."""
 
     exercise: str
@@ -30,34 +29,19 @@ class Hint:
     parts: tuple[tuple[str, str], ...]  # (heading, text)
     more: str  # what to do next
 
-    def __str__(self) -> str:
-        lines = [f"{self.exercise} {self.title}"]
+    def document(self) -> Document:
+        body: list[Block] = []
         for heading, text in self.parts:
-            lines += ["", f"{heading}:", *(f"    {line}".rstrip() for line in text.splitlines())]
-        return "\n".join([*lines, "", self.more])
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        body = "".join(
-            f"<div><b>{escape(heading)}</b></div>{_block(heading, text)}"
-            for heading, text in self.parts
-        )
-        title = f"<div class='ddpc-title'>{escape(f'{self.exercise} {self.title}')}</div>"
-        more = f"<div class='ddpc-quiet'>{escape(self.more)}</div>"
-        return page(f"<div class='ddpc ddp-hint'>{title}{body}{more}</div>")
+            shown = Listing(text) if heading in TITLES[3:] else text
+            body += ["", Line(Strong(heading)), shown]
+        title = Title(f"{self.exercise} {self.title}")
+        return Document(title, *body, "", Note(self.more), name="ddp-hint")
 
 
 def in_a_shell(text: str) -> str:
     """A text with what it offers as a shell's commands."""
     called = r'hint\("(\w+)", (more|solution)=True\)'
     return re.sub(called, r"python -m ddp_course hint \1 --\2", text)
-
-
-def _block(heading: str, text: str) -> str:
-    if heading in TITLES[3:]:
-        return f"<pre style='white-space:pre-wrap'>{escape(text)}</pre>"
-    return f"<div>{escape(text)}</div>"
 
 
 def hint(exercise: str, *, more: bool = False, solution: bool = False) -> Hint:

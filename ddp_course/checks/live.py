@@ -8,13 +8,12 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
-from html import escape
 from typing import Any
 
 from ddp_course.checks.agreed import BACK
 from ddp_course.checks.supervisor import Observation
 from ddp_course.launcher.session import session
-from ddp_course.show.style import badge, page
+from ddp_course.show.document import Block, Document, Line, Rank, Title
 
 Tell = Callable[[list[Observation]], None]
 
@@ -64,25 +63,24 @@ class _Table:
     """A display of the cell that is running; it goes when the verdict comes."""
 
     def __init__(self, exercise: str) -> None:
-        self._exercise, self._last, self._next = exercise, "", 0.0
+        self._title, self._last, self._next = Title(f"checking {exercise} …"), "", 0.0
         self._display: Any = importlib.import_module("IPython.display")
-        self._handle = self._display.display(self._bundle(""), raw=True, display_id=True)
+        self._handle = self._display.display(self._bundle(), raw=True, display_id=True)
 
     def tell(self, seen: list[Observation]) -> None:
-        rows = "".join(f"<div>{badge(one.rank)} {escape(act(one))}</div>" for one in seen)
-        if rows == self._last or time.monotonic() < self._next:
+        bundle = self._bundle(*(Line(Rank(one.rank), act(one)) for one in seen))
+        if bundle["text/html"] == self._last or time.monotonic() < self._next:
             return
-        self._last, self._next = rows, time.monotonic() + _PERIOD_S
-        self._handle.update(self._bundle(rows), raw=True)
+        self._last, self._next = bundle["text/html"], time.monotonic() + _PERIOD_S
+        self._handle.update(bundle, raw=True)
 
     def close(self) -> None:
         empty = {"text/html": "", "text/plain": ""}
         self._handle.update(empty, raw=True)
 
-    def _bundle(self, rows: str) -> dict[str, str]:
-        title = f"<div class='ddpc-title'>checking {escape(self._exercise)} …</div>"
-        html = page(f"<div class='ddpc ddp-checking'>{title}{rows}</div>")
-        return {"text/html": html, "text/plain": f"checking {self._exercise} …"}
+    def _bundle(self, *rows: Block) -> dict[str, str]:
+        html = Document(self._title, *rows, name="ddp-checking").html()
+        return {"text/html": html, "text/plain": self._title.text()}
 
 
 class _Lines:

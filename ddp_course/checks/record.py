@@ -17,16 +17,15 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from html import escape
 from pathlib import Path
 from typing import Any
 
 from ddp_course.checks import exercises, files
 from ddp_course.checks.exercises import EXERCISES, exercise_file
-from ddp_course.checks.verdict import SIGNS, WORDS, Verdict, aligned, html_table
+from ddp_course.checks.verdict import SIGNS, WORDS, Verdict
 from ddp_course.errors import CourseError
 from ddp_course.run.folder import runs_folder
-from ddp_course.show.style import page
+from ddp_course.show.document import Document, Note, Shown, Table, Title
 
 _MOST_BYTES = 1 << 20
 _FIELDS: dict[str, type | tuple[type, ...]] = {
@@ -57,8 +56,8 @@ class Entry:
     sha256: str = ""
 
 
-@dataclass(frozen=True)
-class Progress:
+@dataclass(frozen=True, repr=False)
+class Progress(Shown):
     """All exercises and how far the learner is; it draws itself."""
 
     entries: dict[str, Entry] = field(default_factory=dict)
@@ -89,18 +88,10 @@ class Progress:
         most = sum(one.max_points for one in EXERCISES.values())
         return f"{passed} of {len(EXERCISES)} exercises passed, {best} of {most} points"
 
-    def __str__(self) -> str:
-        lines = aligned(HEAD, self.rows()).splitlines()
-        return "\n".join([*lines, "", self.summary, *filter(None, [self.problem])])
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        problem = f"<div class='ddpc-quiet'>{escape(self.problem)}</div>" * bool(self.problem)
-        title = f"<div class='ddpc-title'>{escape(self.summary)}</div>"
-        return page(
-            f"<div class='ddpc ddp-progress'>{title}{html_table(HEAD, self.rows())}{problem}</div>"
-        )
+    def document(self) -> Document:
+        problem = [Note(self.problem)] if self.problem else []
+        table = Table(HEAD, self.rows())
+        return Document(Title(self.summary), table, *problem, name="ddp-progress")
 
 
 HEAD = ["exercise", "title", "lesson", "difficulty", "minutes", "points", "state"]

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from html import escape
 from typing import Any
 
-from ddp_course.show.style import page, table
+from ddp_course.show.document import (
+    Block,
+    Document,
+    Fold,
+    Label,
+    Line,
+    Listing,
+    Note,
+    Shown,
+    Table,
+    Title,
+)
 
 SIGNS = {
     "pass": "✓",
@@ -53,8 +62,8 @@ class Result:
         return self.max_points if self.status == "pass" else 0
 
 
-@dataclass(frozen=True)
-class Verdict:
+@dataclass(frozen=True, repr=False)
+class Verdict(Shown):
     """The result of `check(…)`.
 
     status   "pass", or that of the first check that did not pass: "fail", "error" (it raised),
@@ -123,96 +132,25 @@ class Verdict:
             ],
         }
 
-    def __str__(self) -> str:
-        parts = [self.summary]
-        shown = self._first_open()
-        for one in self.results:
-            parts.append(f"  {SIGNS[one.status]} {one.title} ({one.points}/{one.max_points})")
-            if one is shown:
-                parts += [f"      {line}".rstrip() for line in _details(one)]
+    def document(self) -> Document:
+        first = next((one for one in self.results if one.status != "pass"), None)
+        command: list[Block] = []
         if self.command:
-            parts += ["", f"your file: {self.file}", f"$ {self.command}"]
-        return "\n".join([*parts, self.note])
-
-    __repr__ = __str__
-
-    def _first_open(self) -> Result | None:
-        return next((one for one in self.results if one.status != "pass"), None)
-
-    def _repr_html_(self) -> str:
-        shown = self._first_open()
-        rows = "".join(_html_result(one, opened=one is shown) for one in self.results)
-        command = ""
-        if self.command:
-            command = (
-                f"<div class='ddpc-quiet'>your file: <code>{escape(self.file)}</code>, in a shell:"
-                f"</div><pre style='white-space:pre-wrap'>{escape(self.command)}</pre>"
-            )
-        return page(
-            f"<div class='ddpc ddp-verdict'><div class='ddpc-title'>{escape(self.summary)}</div>"
-            f"{rows}{command}<div class='ddpc-quiet'>{escape(self.note)}</div></div>"
-        )
+            command = ["", Note(f"your file: {self.file}"), Listing(f"$ {self.command}")]
+        results = (_result(one, opened=one is first) for one in self.results)
+        notes = *results, *command, Note(self.note)
+        return Document(Title(self.summary), *notes, name="ddp-verdict")
 
 
-def aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table for a terminal: words begin where their column begins, numbers end where it ends."""
-    columns = list(zip(head, *rows, strict=True))
-    cells = [
-        [cell.ljust(max(map(len, column))) if words else cell.rjust(max(map(len, column)))
-         for cell in column]
-        for words, column in zip(_wordy(columns), columns, strict=True)
-    ]  # fmt: skip
-    return "\n".join("  ".join(line).rstrip() for line in zip(*cells, strict=True))
-
-
-def html_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """The same table for a notebook."""
-    wordy = _wordy(list(zip(head, *rows, strict=True)))
-    lines = [
-        [
-            f"<div style='text-align:left'>{escape(cell)}</div>" if words else escape(cell)
-            for words, cell in zip(wordy, line, strict=True)
-        ]
-        for line in (head, *rows)
-    ]
-    return table(lines[0], lines[1:])
-
-
-def _wordy(columns: Sequence[Sequence[str]]) -> list[bool]:
-    """Which columns, heads included, hold words."""
-    return [all(any(map(str.isalpha, cell)) for cell in c[1:] if cell) for c in columns]
-
-
-def _details(one: Result) -> list[str]:
-    lines = one.message.splitlines()
-    if one.rows:
-        lines += aligned(one.head, one.rows).splitlines()
-    lines += one.traceback.splitlines()
-    if one.mistake:
-        lines.append(f"It looks like: {one.mistake}.")
-    if one.hint:
-        lines.append(f"Hint: {one.hint}")
-    if one.why:
-        lines.append(f"Why it matters: {one.why}.")
-    return lines
-
-
-def _html_result(one: Result, *, opened: bool) -> str:
-    head = f"{SIGNS[one.status]} {escape(one.title)} ({one.points}/{one.max_points})"
-    parts: list[str] = []
-    if one.message:
-        parts.append(f"<div>{escape(one.message)}</div>")
-    if one.rows:
-        parts.append(html_table(one.head, one.rows))
-    if one.traceback:
-        parts.append(f"<pre style='white-space:pre-wrap'>{escape(one.traceback)}</pre>")
-    if one.mistake:
-        parts.append(f"<div>It looks like: <b>{escape(one.mistake)}</b>.</div>")
-    if one.hint:
-        parts.append(f"<div><b>Hint:</b> {escape(one.hint)}</div>")
-    if one.why:
-        parts.append(f"<div class='ddpc-quiet'>Why it matters: {escape(one.why)}.</div>")
-    if not parts:
-        return f"<div>{head}</div>"
-    openly = " open" if opened else ""
-    return f"<details{openly}><summary>{head}</summary>{''.join(parts)}</details>"
+def _result(one: Result, *, opened: bool) -> Block:
+    """One check in a line, with its details folded; plain text has those of the first alone."""
+    head = f"{SIGNS[one.status]} {one.title} ({one.points}/{one.max_points})"
+    details: list[Block] = [one.message] if one.message else []
+    details += [Table(one.head, one.rows)] if one.rows else []
+    details += [Listing(one.traceback)] if one.traceback else []
+    details += [f"It looks like: {one.mistake}."] if one.mistake else []
+    details += [Line(Label("Hint"), one.hint)] if one.hint else []
+    details += [Note(f"Why it matters: {one.why}.")] if one.why else []
+    if not details:
+        return head
+    return Fold(head, *details, opened=opened, plain=None if opened else ())

@@ -163,8 +163,25 @@ class Run:
         return 0.0 if self.state == "queued" else time.monotonic() - self._started
 
     def lanes(self) -> list[Lane]:
-        """One row for each rank."""
-        return list(self._lanes.values())
+        """One row for each rank, with what it does now."""
+        lanes = [self._lanes[rank] for rank in sorted(self._lanes)]
+        for lane in lanes:
+            lane.doing, lane.since_s = self._doing(lane)
+        return lanes
+
+    def _doing(self, lane: Lane) -> tuple[str, float]:
+        """What the rank last told of itself (observe/recorder/doing.py), and for how many s."""
+        if lane.state != "running" or self.done:
+            return ("paused" if lane.state == "paused" else ""), 0.0
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+            told = disk.read_json(self.folder / f"doing-{lane.rank}.json", 10_000)
+            if told["waits"] and told["attempt"] == lane.attempt:
+                call, line = str(told["call"])[:60], told["line"]
+                where = f"in {call}" if call else "somewhere"
+                if line is not None and not call:
+                    where = f"at {Path(str(line['file'])).name[:60]}, line {int(line['line'])}"
+                return f"waits {where}", max(0.0, time.time() - float(told["t"]))
+        return "computes", 0.0
 
     def tail(self, count: int = 20) -> list[Line]:
         """The last lines so far, without what a time-out or a stop made them write.

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import signal
 from dataclasses import dataclass
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 from ddp_course.errors import NoEvidence
-from ddp_course.run.failure import counted, exit_text
+from ddp_course.run.failure import exit_text
 from ddp_course.run.run import check_run
-from ddp_course.show.style import page, table, text_table
+from ddp_course.show.document import Document, Shown, Table, Title, counted
 
 if TYPE_CHECKING:
     from ddp_course.run.run import Run
@@ -40,8 +39,8 @@ class Attempt:
         return str(self.number), str(self.ranks), steps, ended, back
 
 
-@dataclass(frozen=True)
-class Attempts:
+@dataclass(frozen=True, repr=False)
+class Attempts(Shown):
     """Every start of a run; `restarts`, `failed_first` and `recovery_s` are about the first one."""
 
     rows: tuple[Attempt, ...]
@@ -65,15 +64,8 @@ class Attempts:
         starts, steps = counted(len(self.rows), "start"), counted(self.repeated, "step")
         return f"{starts}, {steps} done twice"
 
-    def __str__(self) -> str:
-        return self.message + "\n" + text_table(list(_HEAD), [list(r._cells) for r in self.rows])
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        rows = [[escape(cell) for cell in row._cells] for row in self.rows]
-        title = f"<div class='ddpc-title'>{escape(self.message)}</div>"
-        return page(f"<div class='ddpc'>{title}{table(list(_HEAD), rows)}</div>")
+    def document(self) -> Document:
+        return Document(Title(self.message), Table(_HEAD, [row._cells for row in self.rows]))
 
 
 def attempts(run: Run) -> Attempts:

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from html import escape
 from typing import TYPE_CHECKING
 
 from ddp_course.errors import NoEvidence
-from ddp_course.show import svg
-from ddp_course.show.style import LINE, page, rank_colour
+from ddp_course.show import chart
+from ddp_course.show.document import Document, Figure, Shown, Title, rank_colour
 
 if TYPE_CHECKING:
     from ddp_course.run.run import Run
-
-_WIDTH, _ROW = 700.0, 24.0
-_NAME, _SAID = 7.6, 6.8  # a generous width of a letter, bold and not, of 12 px
 
 
 def bars(metric: str, unit: str = "") -> Callable[[Run], Bars]:
@@ -33,7 +29,7 @@ def bars(metric: str, unit: str = "") -> Callable[[Run], Bars]:
         if not values:
             raise NoEvidence(
                 f"No rank of {run.job} logged a number named {metric!r}.",
-                cause="another name, or the run ended before it",
+                cause="a different name, or the run ended before it was logged",
                 action="see run.metrics, and run.failure if it failed",
             )
         return Bars(f"{metric} of each rank, {run.job}", values, unit)
@@ -57,8 +53,8 @@ def parts(*metrics: str, unit: str = "ms", rank: int = 0) -> Callable[[Run], Bar
     return view
 
 
-@dataclass(frozen=True)
-class Bars:
+@dataclass(frozen=True, repr=False)
+class Bars(Shown):
     """One bar a rank (or a word), drawn; `values` are its numbers."""
 
     title: str
@@ -73,37 +69,24 @@ class Bars:
 
     @property
     def svg(self) -> str:
-        low, high = min(0.0, *self.values.values()), max(0.0, *self.values.values())
-        first = max(70.0, _NAME * max(len(_name(key)) for key in self.values) + 6)
-        last = _WIDTH - max(100.0, _SAID * max(len(self._number(v)) for v in self.values.values()))
-        scale = (last - first) / ((high - low) or 1.0)
-        zero = first - low * scale
-        parts = []
-        for i, (key, value) in enumerate(self.values.items()):
-            y = 4 + i * _ROW
-            left, right = sorted((zero, zero + value * scale))
-            colour = rank_colour(key if isinstance(key, int) else i)
-            parts.append(svg.text(0, y + 15, _name(key), size=12, weight=600))
-            parts.append(svg.box(left, y + 2, right - left, _ROW - 8, colour, radius=2))
-            parts.append(svg.text(right + 6, y + 15, self._number(value), size=12))
-        height = 4 + len(self.values) * _ROW
-        parts.append(svg.box(zero - 0.5, 2, 1, height - 4, LINE))
-        return svg.figure(_WIDTH, height, "".join(parts), alt=self.alt)
+        names = list(map(_name, self.values))
+        ranks = [key if isinstance(key, int) else i for i, key in enumerate(self.values)]
+        values = list(self.values.values())
+        said = list(map(self._number, values))
+        return chart.bars(names, values, said, list(map(rank_colour, ranks)), alt=self.alt)
 
-    def _repr_html_(self) -> str:
-        title = f'<div class="ddpc-title">{escape(self.title)}</div>'
-        return page(f'<div class="ddpc">{title}{self.svg}</div>')
+    def document(self) -> Document:
+        return Document(Title(self.title), self.figure())
 
-    def __str__(self) -> str:
+    def figure(self) -> Figure:
+        """The bars without their title."""
         largest = max(map(abs, self.values.values())) or 1.0
         wide = max(len(_name(key)) for key in self.values)
         rows = [
             f"{_name(key).ljust(wide)}  {'█' * round(30 * abs(v) / largest)} {self._number(v)}"
             for key, v in self.values.items()
         ]
-        return "\n".join([self.title, *rows])
-
-    __repr__ = __str__
+        return Figure(self.svg, "\n".join(rows))
 
     def _number(self, value: float) -> str:
         digits = f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 from ddp_course.errors import BadArgument, NoEvidence
 from ddp_course.run.run import check_run
-from ddp_course.show.style import page, table, text_table
+from ddp_course.show.document import Document, Shown, Table
 
 if TYPE_CHECKING:
     from ddp_course.run.run import Run
@@ -38,27 +37,17 @@ def compare(runs: Mapping[str, Run], *names: str, rank: int = 0) -> Comparison:
     return Comparison(names, rows)
 
 
-@dataclass(frozen=True)
-class Comparison:
+@dataclass(frozen=True, repr=False)
+class Comparison(Shown):
     """Runs side by side; `rows` has each run's values in the order of `names`."""
 
     names: tuple[str, ...]
     rows: Mapping[str, tuple[Any, ...]]
 
-    def _repr_html_(self) -> str:
-        head, rows = self._cells
-        escaped = [[escape(cell) for cell in row] for row in rows]
-        return page(f'<div class="ddpc">{table([escape(name) for name in head], escaped)}</div>')
-
-    def __str__(self) -> str:
-        return text_table(*self._cells)
-
-    __repr__ = __str__
-
-    @property
-    def _cells(self) -> tuple[list[str], list[list[str]]]:
+    def document(self) -> Document:
+        head = ["", *(name.replace("_", " ") for name in self.names)]
         rows = [[label, *map(_said, values)] for label, values in self.rows.items()]
-        return ["", *(name.replace("_", " ") for name in self.names)], rows
+        return Document(Table(head, rows))
 
 
 def _last(run: Run, name: str, rank: int) -> Any:

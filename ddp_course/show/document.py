@@ -60,6 +60,12 @@ def percent(share: float | None) -> str:
     return "–" if share is None else f"{100 * share:.0f} %"
 
 
+def counted(number: int, what: str = "rank") -> str:
+    """ "1 rank", "2 ranks", "3 micro-batches"."""
+    plural = "es" if what.endswith(("ch", "s", "x")) else "s"
+    return f"{number} {what}{plural * (number != 1)}"
+
+
 # Pieces of a line
 
 
@@ -118,6 +124,20 @@ class Strong:
     def html(self) -> str:
         look = ' class="ddpc-failed"' if self.bad else ""
         return f"<b{look}>{escape(self.words)}</b>"
+
+
+@dataclass(frozen=True)
+class Label:
+    """What the rest of the line is: "WHAT TO DO:" in plain text, bold in HTML."""
+
+    words: str
+    kind: str = ""
+
+    def text(self) -> str:
+        return f"{self.words.upper()}{self.kind and f' ({self.kind})'}:"
+
+    def html(self) -> str:
+        return f"<b>{escape(self.words)}{self.kind and f' ({escape(self.kind)})'}:</b>"
 
 
 @dataclass(frozen=True)
@@ -287,8 +307,8 @@ class Fold:
         self.plain = blocks if plain is None else plain
 
     def text(self) -> str:
-        told = "\n".join(map(_text, self.plain))
-        return "\n".join([self.summary, *(f"  {line}".rstrip() for line in told.splitlines())])
+        told = _plain(self.plain).splitlines()
+        return "\n".join([self.summary, *(f"  {line}".rstrip() for line in told)]) if told else ""
 
     def html(self) -> str:
         openly = " open" if self.opened else ""
@@ -319,6 +339,11 @@ def _block(block: Block) -> str:
     return block.html()
 
 
+def _plain(blocks: Sequence[Block]) -> str:
+    texts = [(block, _text(block)) for block in blocks]
+    return "\n".join(text for block, text in texts if text or block == "")
+
+
 class Document:
     """Blocks from top to bottom. name: a class of the HTML, for those who look for it."""
 
@@ -326,7 +351,7 @@ class Document:
         self.blocks, self.name = blocks, name
 
     def text(self) -> str:
-        return "\n".join(map(_text, self.blocks))
+        return _plain(self.blocks)
 
     def html(self) -> str:
         """With the style sheet: each output of a notebook is a page of its own."""

@@ -19,7 +19,7 @@ from ddp_course.launcher.session import session
 from ddp_course.run.run import Run
 from ddp_course.show import panel
 from ddp_course.show.bars import bars
-from ddp_course.show.style import CSS
+from ddp_course.show.document import Document, Line, Note, style
 from ddp_course.show.timeline import timeline
 
 __all__ = ["bars", "explore"]
@@ -187,15 +187,18 @@ class Explorer:
             return dict(self._live.box._repr_mimebundle_(**options)) | {"text/plain": str(self)}
         failed = "" if self.run is None or not self.problem else self.run._repr_html_()
         html = _html(self.figure) if self.figure is not None else failed
-        return {"text/html": html + _sliders_html(self._sliders), "text/plain": str(self)}
+        return {"text/html": html + Document(*self._note()).html(), "text/plain": str(self)}
 
     def __str__(self) -> str:
-        said = [f"{name}: {', '.join(map(str, v))}" for name, v in self._sliders.items()]
-        note = f"(sliders in JupyterLab: {'; '.join(said)})" if said else ""
         shown = self.problem if self.figure is None else str(self.figure)
-        return "\n".join(filter(None, [shown or f"{self._job}: not measured yet", note]))
+        shown = shown or f"{self._job}: not measured yet"
+        return Document(shown, *self._note()).text()
 
     __repr__ = __str__
+
+    def _note(self) -> list[Line]:
+        said = "; ".join(f"{n}: {', '.join(map(_said, v))}" for n, v in self._sliders.items())
+        return [Note(f"Sliders in JupyterLab: {said}")] if said else []
 
 
 class _Live:
@@ -208,7 +211,7 @@ class _Live:
         self._lock = threading.Lock()
         self._sliders = {
             name: w.SelectionSlider(
-                options=[(_said(v), v) for v in values],
+                options=[(_said(v), v) for v in _ascending(values)],
                 value=values[0],
                 description=name,
                 continuous_update=False,
@@ -221,9 +224,9 @@ class _Live:
         for slider in self._sliders.values():
             slider.observe(self._moved, names="value")
         self._status, self._figure = w.HTML(), w.HTML()
-        style = w.HTML(f"<style>{CSS}{_CSS}</style>", layout=w.Layout(display="none"))
+        look = w.HTML(style(), layout=w.Layout(display="none"))
         row = w.HBox(list(self._sliders.values()), layout=w.Layout(flex_flow="row wrap"))
-        self.box = w.VBox([style, row, self._status, self._figure])
+        self.box = w.VBox([look, row, self._status, self._figure])
 
     def move(self, position: dict[str, Any]) -> None:
         self._quiet = True
@@ -243,7 +246,7 @@ class _Live:
 
     def drawn(self, run: Run, html: str, problem: str, redraw_s: float) -> None:
         with self._lock:
-            self._figure.value = html or f"<div class='ddpc'>{run._repr_html_()}</div>"
+            self._figure.value = html or run._repr_html_()
             self._figure.remove_class("ddpc-old")
             if html:
                 where = _position({"ranks": run.ranks, **run.knobs})
@@ -256,12 +259,18 @@ class _Live:
             self._say(f"✗ {problem}")
 
     def _say(self, words: str) -> None:
-        self._status.value = f'<div class="ddpc ddpc-quiet ddpc-said">{escape(words)}</div>'
+        self._status.value = Document(Note(words), name="ddpc-said").body()
 
 
 def _html(figure: Any) -> str:
     method = getattr(figure, "_repr_html_", None)
     return str(method()) if method is not None else f"<pre>{escape(str(figure))}</pre>"
+
+
+def _ascending(values: list[Any]) -> list[Any]:
+    """A slider's values from left to right: numbers by size, anything else as it was given."""
+    numbers = all(isinstance(value, int | float) for value in values)
+    return sorted(values) if numbers else values
 
 
 def _position(values: dict[str, Any]) -> str:
@@ -270,16 +279,3 @@ def _position(values: dict[str, Any]) -> str:
 
 def _said(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _sliders_html(sliders: dict[str, list[Any]]) -> str:
-    said = "; ".join(f"{name}: {', '.join(map(_said, v))}" for name, v in sliders.items())
-    return (
-        f"<div class='ddpc ddpc-quiet'>Sliders in JupyterLab: {escape(said)}</div>" if said else ""
-    )
-
-
-_CSS = """
-.ddpc-old { opacity: .4; }
-.ddpc-said { min-height: 20px; white-space: pre-wrap; }
-"""

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddp_course.errors import NoEvidence
 from ddp_course.observe import ledger
 from ddp_course.observe.ledger import Divergence, Entry, Ledger, Row
-from ddp_course.run.failure import counted
 from ddp_course.run.run import check_run
-from ddp_course.show.style import page
+from ddp_course.show.document import (
+    Document,
+    Note,
+    Rank,
+    Shown,
+    Strong,
+    Table,
+    Title,
+    Words,
+    counted,
+)
 
 if TYPE_CHECKING:
     from ddp_course.run.run import Run
@@ -21,11 +29,7 @@ if TYPE_CHECKING:
 _AROUND = 3  # rows that are shown before and after what matters
 _FEWEST = 3  # rows that are worth folding
 _MARK = "✗"
-_LEFT = "text-align: left"  # unlike numbers
-_NUMBER, _CALL, _TEXT = "white-space: nowrap", "min-width: 16em", "overflow-wrap: anywhere"
-_SHORT = 12  # characters that stay on one line
 _MOST_RANKS = 8  # columns, beside those of the ranks that deviate
-_CODE = 48  # characters of a line of code
 
 
 def collectives(run: Run | str | Path) -> Collectives:
@@ -57,8 +61,8 @@ def collectives(run: Run | str | Path) -> Collectives:
     return Collectives(ledgers, tuple(rows), ledger.first_divergence(ledgers), silent)
 
 
-@dataclass(frozen=True)
-class Collectives:
+@dataclass(frozen=True, repr=False)
+class Collectives(Shown):
     """The rows of all process groups by time, and where the ranks part."""
 
     ledgers: Mapping[int, Ledger]
@@ -79,28 +83,9 @@ class Collectives:
             said += f"; no word from {_ranks(self.silent)}"
         return said
 
-    def __str__(self) -> str:
-        head, rows = self._cells
-        widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-        lines = [
-            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-            for line in (head, *rows)
-        ]
-        return "\n".join([self.message, *lines, *self._notes])
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        head, rows = self._cells
-        top = "".join(f"<th scope='col' style='{_LEFT}'>{escape(text)}</th>" for text in head)
-        widths = [_NUMBER, *[_TEXT] * len(self._columns), _CALL, _TEXT]
-        body = "".join(f"<tr>{''.join(map(_cell, row, widths))}</tr>" for row in rows)
-        shown = (
-            f"<table class='ddpc-table'><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
-        )
-        notes = "".join(f"<div class='ddpc-quiet'>{escape(note)}</div>" for note in self._notes)
-        title = f"<div class='ddpc-title'>{escape(self.message)}</div>"
-        return page(f"<div class='ddpc'>{title}{shown}{notes}</div>")
+    def document(self) -> Document:
+        head: list[Words] = ["#", *map(Rank, self._columns), "what", "issued by"]
+        return Document(Title(self.message), Table(head, self._lines()), *map(Note, self._notes))
 
     def _where(self, found: Divergence) -> int:
         return next((i for i, row in enumerate(self.rows) if row == found.row), len(self.rows))
@@ -121,11 +106,9 @@ class Collectives:
             notes.append("+ms: how long after the first rank this one entered.")
         return notes
 
-    @property
-    def _cells(self) -> tuple[list[str], list[list[str]]]:
+    def _lines(self) -> list[list[Words]]:
         ranks = self._columns
-        head = ["#", *(f"rank {rank}" for rank in ranks), "what", "issued by"]
-        lines: list[list[str]] = []
+        lines: list[list[Words]] = []
         folded: list[Row] = []
 
         def unfold() -> None:
@@ -146,7 +129,7 @@ class Collectives:
             else:
                 folded.append(row)
         unfold()
-        return head, lines
+        return lines
 
     def _shown(self) -> set[int]:
         if self.divergence is None:
@@ -156,13 +139,17 @@ class Collectives:
         return set(range(here - _AROUND, here + _AROUND + 1)) | set(odd)
 
 
-def _line(row: Row, ranks: Sequence[int], mark: str) -> list[str]:
-    cells = [_of_rank(row, rank) for rank in ranks]
+def _line(row: Row, ranks: Sequence[int], mark: str) -> list[Words]:
     entry = next(entry for entry in row.entries.values() if entry is not None)
     what = _what(entry) if row.verdict != "differs" else "not the same"
     if row.verdict != "same":
         what = f"{_MARK} {mark}{what}"
-    return [_number(row), *cells, what, "" if row.verdict == "differs" else _issued(entry)]
+    issued = "" if row.verdict == "differs" else _issued(entry)
+    return [_number(row), *map(_marked, (*(_of_rank(row, rank) for rank in ranks), what)), issued]
+
+
+def _marked(text: str) -> Words:
+    return Strong(text, bad=True) if text.startswith(_MARK) else text
 
 
 def _of_rank(row: Row, rank: int) -> str:
@@ -197,9 +184,7 @@ def _what(entry: Entry) -> str:
 def _issued(entry: Entry) -> str:
     if entry.line is None:
         return ""
-    code = entry.line.code
-    code = code if len(code) <= _CODE else f"{code[:_CODE]}…"
-    return f"{Path(entry.line.file).name}:{entry.line.line} {code}".rstrip()
+    return f"{Path(entry.line.file).name}:{entry.line.line} {entry.line.code}".rstrip()
 
 
 def _parting(found: Divergence) -> str:
@@ -207,23 +192,16 @@ def _parting(found: Divergence) -> str:
         verb = "never entered" if found.entry.p2p is None else "has no part in"
         return f"{_ranks(found.ranks)} {verb} {_what(found.entry)}"
     differs = {
-        "operation": "issued another operation",
-        "order": "issued them in another order",
-        "size": "issued another size",
-        "dtype": "issued another type",
-        "root": "named another root",
-        "reduce": "asked for another reduction",
-        "members": "made a group of other ranks",
+        "operation": "issued a different operation",
+        "order": "issued them in a different order",
+        "size": "issued a different size",
+        "dtype": "issued a different type",
+        "root": "named a different root",
+        "reduce": "asked for a different reduction",
+        "members": "made a group of different ranks",
     }
     return f"{_ranks(found.ranks)} {differs[found.kind]} than {_what(found.entry)}"
 
 
 def _ranks(ranks: Sequence[int]) -> str:
     return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(map(str, ranks))
-
-
-def _cell(text: str, width: str) -> str:
-    shown = escape(text)
-    shown = f"<b class='ddpc-failed'>{shown}</b>" if text.startswith(_MARK) else shown
-    width = _NUMBER if len(text) <= _SHORT else width
-    return f"<td style='{_LEFT}; {width}'>{shown}</td>"

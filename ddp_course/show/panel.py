@@ -22,7 +22,18 @@ from typing import TYPE_CHECKING, Any
 
 from ddp_course.errors import CourseError
 from ddp_course.launcher.knobs import knobs_of
-from ddp_course.show.style import CSS, badge, page, state
+from ddp_course.show.document import (
+    Document,
+    Figure,
+    Fold,
+    Rank,
+    State,
+    Title,
+    counted,
+    page,
+    style,
+)
+from ddp_course.show.result import run_document
 
 if TYPE_CHECKING:
     from ddp_course.run.reader import Line
@@ -126,11 +137,11 @@ class _Live:
         )
         self._more.observe(lambda change: bell.set(), names="value")
         self._rows, keys = self._buttons()
-        style = w.HTML(f"<style>{CSS}{_CSS}</style>", layout=w.Layout(display="none"))
+        look = w.HTML(style(), layout=w.Layout(display="none"))
         line = w.Layout(display="flex", align_items="flex-start", overflow="visible")
         self.box = w.VBox(
             [
-                style,
+                look,
                 w.HBox([self._head, self._stop], layout=line),
                 w.HBox([self._lanes, keys], layout=line),
                 tail := w.HBox([self._tail, self._more], layout=line),
@@ -226,26 +237,19 @@ def live_html(run: Run) -> str:
     """A running panel as plain HTML."""
     tail = f'<div class="ddpc-ruled">{_tail(run.tail(_TAIL))}</div>'
     body = _head(run) + _lanes(run, run.lanes()) + tail
-    return page(f"<style>{_CSS}</style><div class='ddpc-panel'>{body}</div>")
+    return page(f"<div class='ddpc-panel'>{body}</div>")
 
 
 def final_html(run: Run) -> str:
-    """A finished panel: lanes, the whole output folded, and last the run's report card."""
+    """A finished panel: lanes, the run's report card, and the whole output folded."""
     lines = run.tail(_LONG_TAIL + 1)
-    count = _count(len(lines), "line")
+    count = counted(len(lines), "line")
     if len(lines) > _LONG_TAIL:
         lines, count = lines[1:], f"the last {_LONG_TAIL} lines; all are in run.lines"
-    output = (
-        f"<details><summary>output ({count})</summary>{_tail(lines, tall=True)}</details>"
-        if lines
-        else ""
-    )
-    body = (
-        f'<div class="ddpc ddpc-head"><span class="ddpc-title">{escape(_name(run))}</span></div>'
-        f"{_lanes(run, run.lanes())}"
-        f'<div class="ddpc ddpc-card">{output}{run._repr_html_()}</div>'
-    )
-    return page(f"<style>{_CSS}</style><div class='ddpc-panel'>{body}</div>")
+    output = [Fold(f"output ({count})", Figure(_tail(lines, tall=True), ""))] if lines else []
+    lanes = Figure(_lanes(run, run.lanes()), "")
+    card = run_document(run).blocks
+    return Document(Title(_name(run)), lanes, *card, *output, name="ddpc-panel").html()
 
 
 def text(run: Run) -> str:
@@ -261,18 +265,14 @@ def text(run: Run) -> str:
 
 def _name(run: Run) -> str:
     knobs = "".join(f", {name}={value!r}" for name, value in run.knobs.items())
-    return f"{run.job}, {_count(run.ranks, 'rank')}{knobs}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    return f"{run.job}, {counted(run.ranks)}{knobs}"
 
 
 def _head(run: Run) -> str:
     command = escape(run.command)
     return (
         f'<div class="ddpc ddpc-head"><span class="ddpc-title">{escape(_name(run))}</span>'
-        f'{state(run.state)}<span class="ddpc-clock">{run.elapsed_s:.1f} s</span></div>'
+        f'{State(run.state).html()}<span class="ddpc-clock">{run.elapsed_s:.1f} s</span></div>'
         f'<code class="ddpc ddpc-command" title="{command}">{command}</code>'
     )
 
@@ -290,17 +290,12 @@ def _lane(run: Run, lane: Lane) -> str:
     attempt = f' <span class="ddpc-quiet">try {lane.attempt + 1}</span>' if lane.attempt else ""
     line = escape(_legible(lane.last_line)[:300])
     return (
-        f'<div class="ddpc-lane">{badge(lane.rank)}'
-        f'<span class="ddpc-lane-state">{state_of(lane.state, word)}{attempt}</span>'
+        f'<div class="ddpc-lane">{Rank(lane.rank).html()}'
+        f'<span class="ddpc-lane-state">{State(lane.state, word).html()}{attempt}</span>'
         f"{_bar(run, lane)}"
         f'<span class="ddpc-lane-loss">{escape(_loss(lane))}</span>'
         f'<code class="ddpc-lane-line" title="{line}">{line}</code></div>'
     )
-
-
-def state_of(name: str, word: str) -> str:
-    """The state `name`, said as `word`: "killed (-9)"."""
-    return state(name).replace(escape(name) + "</span>", escape(word) + "</span>")
 
 
 @lru_cache(maxsize=32)
@@ -354,46 +349,10 @@ def _tail(lines: list[Line], *, tall: bool = False) -> str:
     if not lines:
         return '<div class="ddpc ddpc-tail ddpc-quiet">no output yet</div>'
     rows = "".join(
-        f'<div class="ddpc-line"><span class="ddpc-time">{line.t_s:.2f}</span>{badge(line.rank)}'
+        f'<div class="ddpc-line"><span class="ddpc-time">{line.t_s:.2f}</span>'
+        f"{Rank(line.rank).html()}"
         f'<code class="ddpc-{"err" if line.stream == "stderr" else "out"}">'
         f"{escape(_legible(line.words)[:2000]) or '&nbsp;'}</code></div>"
         for line in lines
     )
     return f'<div class="ddpc ddpc-tail {"ddpc-tall" if tall else ""}"><div>{rows}</div></div>'
-
-
-_STATE, _STEP = "minmax(98px, 132px)", "minmax(72px, 172px)"  # narrow: the bar goes first
-_CSS = f"""
-.ddpc-panel {{ border: 1px solid var(--jp-border-color2, #e0e0e0); border-radius: 4px;
-  padding: 8px 10px; max-width: 1100px; box-sizing: border-box; }}
-.ddpc-head {{ display: flex; align-items: baseline; gap: 14px; flex-wrap: wrap; }}
-.ddpc-head .ddpc-title {{ margin: 0; }}
-.ddpc-clock {{ font-variant-numeric: tabular-nums; }}
-.ddpc code.ddpc-command, code.ddpc-command {{ display: block; overflow: hidden; white-space: nowrap;
-  text-overflow: ellipsis; user-select: all; opacity: .75; font-size: 11px; padding: 2px 0 4px; }}
-.ddpc-lane {{ display: grid; height: {_ROW_PX}px; align-items: center; gap: 10px;
-  grid-template-columns: 62px {_STATE} {_STEP} minmax(76px, 96px) minmax(0, 1fr); }}
-.ddpc-lossless .ddpc-lane {{ grid-template-columns: 62px {_STATE} {_STEP} minmax(0, 1fr); }}
-.ddpc-lossless .ddpc-lane-loss {{ display: none; }}
-.ddpc-panel .widget-html, .ddpc-panel .widget-html-content {{ min-width: 0; flex: 1 1 auto; }}
-.ddpc-panel .ddpc {{ max-width: none; }}
-.ddpc-lane-step {{ display: flex; align-items: center; min-width: 0; }}
-.ddpc-lane-step, .ddpc-lane-loss {{ font-variant-numeric: tabular-nums; white-space: nowrap; }}
-.ddpc-lane-line, .ddpc code.ddpc-lane-line {{ overflow: hidden; text-overflow: ellipsis;
-  white-space: nowrap; opacity: .8; font-size: 12px; }}
-.ddpc-bar {{ flex: 0 1 80px; height: 8px; margin-right: 8px; border-radius: 4px;
-  background: var(--jp-layout-color3, #bdbdbd); overflow: hidden; }}
-.ddpc-bar span {{ display: block; height: 100%; background: var(--jp-brand-color1, #1976d2); }}
-.ddpc-ruled {{ border-top: 1px solid var(--jp-border-color2, #e0e0e0); margin-top: 4px;
-  padding-top: 4px; }}
-.ddpc-tall {{ max-height: 360px; overflow: auto; display: flex; flex-direction: column-reverse; }}
-.ddpc-line {{ display: grid; grid-template-columns: 48px 62px minmax(0, 1fr); gap: 8px;
-  line-height: 19px; }}
-.ddpc-line .ddpc-badge {{ line-height: 15px; font-size: 11px; align-self: start; margin-top: 2px;
-  min-width: 0; padding: 0 4px; }}
-.ddpc-line code {{ white-space: pre-wrap; overflow-wrap: anywhere; line-height: 19px; }}
-.ddpc-time {{ text-align: right; opacity: .6; font-variant-numeric: tabular-nums; }}
-.ddpc code.ddpc-err {{ border-left: 2px solid var(--jp-warn-color1, #f57c00); padding-left: 6px; }}
-.ddpc-card {{ margin-top: 6px; }}
-.ddpc-card summary {{ cursor: pointer; }}
-"""

@@ -15,7 +15,7 @@ from typing import Any
 from ddp_course.errors import BadArgument, shown
 from ddp_course.launcher.session import session
 from ddp_course.show.bars import Bars
-from ddp_course.show.style import CSS, page
+from ddp_course.show.document import Document, Line, Note, Shown, Title, style
 
 
 def predict(
@@ -40,7 +40,7 @@ def predict(
         )
     if not isinstance(choices, list | tuple) or len(set(map(str, choices))) != len(choices):
         raise BadArgument(
-            f"choices cannot be {shown(choices)}.", action='give different ones: choices=["a", "b"]'
+            f"choices cannot be {shown(choices)}.", action='give distinct ones: choices=["a", "b"]'
         )
     bounds = [_number(bound) for bound in (low, high) if bound is not None]
     if bounds != sorted(bounds):
@@ -52,7 +52,7 @@ def predict(
     return prediction
 
 
-class Prediction:
+class Prediction(Shown):
     """A question, and what the learner said before the run, if anything.
 
     value: the committed prediction, or None. Committed once, it is locked.
@@ -112,14 +112,9 @@ class Prediction:
             self.question, self.value, self.committed, actual, self.unit, bool(self.choices), note
         )
 
-    def __str__(self) -> str:
-        options = f" [{self._choices}]" if self.choices else ""
-        return f"{self.question}{options}\n{self._status}"
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        return page(f'<div class="ddpc">{self._question_html}{self._status_html}</div>')
+    def document(self) -> Document:
+        options = [Note(f"choices: {self._choices}")] if self.choices else []
+        return Document(Title(self.question), *options, self._status)
 
     def _ipython_display_(self) -> None:
         """For a cell that ends with the prediction, which `predict` has shown already."""
@@ -170,27 +165,14 @@ class Prediction:
         return ", ".join(map(str, self.choices))
 
     @property
-    def _status(self) -> str:
+    def _status(self) -> Line:
         if self.committed_at is None:
-            return "No prediction was committed."
+            return Note("No prediction was committed.")
         clock = time.strftime("%H:%M:%S", time.localtime(self.committed_at))
-        return f"You predicted {self._said(self.value)}, at {clock}; it is locked."
+        return Note(f"✓ You predicted {self._said(self.value)}, at {clock}; it is locked.")
 
     def _said(self, value: Any) -> str:
         return _said(value, self.unit)
-
-    @property
-    def _question_html(self) -> str:
-        return f'<div class="ddpc-title">{escape(self.question)}</div>'
-
-    @property
-    def _status_html(self) -> str:
-        sign = "✓ " if self.committed else ""
-        return f'<div class="ddpc-quiet">{sign}{escape(self._status)}</div>'
-
-
-# What was chosen stays readable when it is locked, in the dark theme too.
-_CSS = ".ddpc-predict .jupyter-button.mod-primary:disabled { opacity: .85; }"
 
 
 class _Live:
@@ -200,15 +182,15 @@ class _Live:
         import ipywidgets as w
 
         self._prediction = prediction
-        self._head = w.HTML(f'<div class="ddpc">{prediction._question_html}</div>')
+        self._head = w.HTML(Document(Title(prediction.question)).body())
         self._status = w.HTML()
         if prediction.choices:
             self._inputs = [self._choice(choice) for choice in prediction.choices]
         else:
             self._inputs = self._number_field()
-        style = w.HTML(f"<style>{CSS}{_CSS}</style>", layout=w.Layout(display="none"))
+        look = w.HTML(style(), layout=w.Layout(display="none"))
         answers = w.HBox(self._inputs, layout=w.Layout(flex_flow="row wrap"))
-        self.box = w.VBox([style, self._head, answers, self._status])
+        self.box = w.VBox([look, self._head, answers, self._status])
         self.box.add_class("ddpc-predict")
         self.update()
 
@@ -247,10 +229,13 @@ class _Live:
 
     def update(self, problem: str = "") -> None:
         p = self._prediction
-        words = p._status_html if not problem else f"<div>✗ {escape(problem)}</div>"
-        if not p.committed and not problem:
-            words = '<div class="ddpc-quiet">Commit a prediction, then run the next cell.</div>'
-        self._status.value = f'<div class="ddpc">{words}</div>'
+        if problem:
+            said = Line(f"✗ {problem}")
+        elif p.committed:
+            said = p._status
+        else:
+            said = Note("Commit a prediction, then run the next cell.")
+        self._status.value = Document(said).body()
         for widget in self._inputs:
             if hasattr(widget, "disabled"):
                 widget.disabled = p.committed
@@ -258,8 +243,8 @@ class _Live:
                 widget.button_style = "primary"
 
 
-@dataclass(frozen=True)
-class Reveal:
+@dataclass(frozen=True, repr=False)
+class Reveal(Shown):
     """A prediction beside what the run measured; it draws itself."""
 
     question: str
@@ -290,31 +275,19 @@ class Reveal:
             return f"No prediction was committed; {measured}."
         words = f"You predicted {self._said(self.predicted)}; {measured}"
         if self.right is not None:
-            return f"{'✓ Right' if self.right else '✗ Not so'}: {words[0].lower()}{words[1:]}."
+            return f"{'✓ Right' if self.right else '✗ Not quite'}: {words[0].lower()}{words[1:]}."
         return f"{words}." if self.ratio is None else f"{words}: {_short(self.ratio, 2)} × as much."
 
     def _said(self, value: Any) -> str:
         return _said(value, self.unit)
 
-    @property
-    def _figure(self) -> Bars | None:
-        if self.is_choice or not self.committed:
-            return None
-        values: dict[int | str, float] = {"predicted": self.predicted, "measured": self.actual}
-        return Bars(self.question, values, self.unit)
-
-    def __str__(self) -> str:
-        return "\n".join(filter(None, [self.question, self.message, self.note]))
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        figure = "" if self._figure is None else self._figure.svg
-        note = f"<div>{escape(self.note)}</div>" if self.note else ""
-        return page(
-            f'<div class="ddpc"><div class="ddpc-quiet">{escape(self.question)}</div>'
-            f'<div class="ddpc-title">{escape(self.message)}</div>{figure}{note}</div>'
-        )
+    def document(self) -> Document:
+        drawn = []
+        if self.committed and not self.is_choice:
+            values: dict[int | str, float] = {"predicted": self.predicted, "measured": self.actual}
+            drawn = [Bars(self.question, values, self.unit).figure()]
+        note = [self.note] if self.note else []
+        return Document(Title(self.message), *drawn, *note)
 
 
 def _said(value: Any, unit: str) -> str:

@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 
 
 def run_html(run: Run) -> str:
+    """A run that has ended, as HTML."""
+    return run_document(run).html()
+
+
+def run_document(run: Run) -> Document:
     """A run that has ended: how, where it ran, the exact command, and its failure if it has one."""
     place = [str(e.get("why", "")) for e in run.events if e["event"] == "place"]
     failed = [] if run.failure is None else list(_failure(run.failure))
@@ -24,7 +29,7 @@ def run_html(run: Run) -> str:
         Fold("the exact command", Listing(run.command)),
         *failed,
         name="ddp-run",
-    ).html()
+    )
 
 
 def diagnosis_html(found: Diagnosis) -> str:
@@ -44,7 +49,9 @@ def failure_html(failure: Failure) -> str:
 
 
 def _failure(failure: Failure) -> Iterator[Block]:
-    """Consequences folded, the cause last and largest."""
+    """The cause first and largest, then what stands behind it; what merely followed is folded."""
+    yield Line(Strong(f"{heading(failure)}: {failure.what}"), look="large")
+    yield from _advice(failure.remedy, failure.lesson)
     if failure.consequences:
         told = [f"rank {rank}: {text}" for rank, text in failure.consequences.items()]
         yield Fold(f"what followed on {counted(len(told))}", *told)
@@ -54,8 +61,6 @@ def _failure(failure: Failure) -> Iterator[Block]:
         yield Listing(failure.traceback.rstrip())
     if failure.where:
         yield Listing("\n".join(f"rank {rank} was {text}" for rank, text in failure.where.items()))
-    yield Line(Strong(f"{heading(failure)}: {failure.what}"), look="large")
-    yield from _advice(failure.remedy, failure.lesson)
 
 
 def _advice(remedy: str, lesson: str) -> Iterator[Block]:

@@ -1,29 +1,25 @@
-"""stages(run): who of a pipeline computes when, and the share of time in which nobody does."""
+"""stages(run): which rank of a pipeline computes when, and the share of time in which none does."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from html import escape
 
 from ddp_course.errors import NoEvidence
 from ddp_course.observe import trace as traces
 from ddp_course.observe.trace import Span
-from ddp_course.run.run import check_run
 from ddp_course.show import svg
-from ddp_course.show.style import (
-    LINE,
-    PALE,
-    PAPER,
-    QUIET,
-    STRONG,
-    badge,
-    page,
+from ddp_course.show.document import (
+    Document,
+    Figure,
+    Note,
+    Rank,
+    Shown,
+    Table,
+    Title,
+    counted,
     percent,
-    rank_colour,
-    table,
-    text_table,
 )
-from ddp_course.show.timeline import TracedRun
+from ddp_course.show.timeline import TracedRun, traced
 
 DEFINITION = (
     "idle: neither in a forward nor in a backward, from the first forward of any rank to the last "
@@ -31,11 +27,11 @@ DEFINITION = (
     "stages take equally long and sending takes no time (Huang et al. 2019)."
 )
 
-_WIDTH, _LEFT, _RIGHT = 1000.0, 80.0, 990.0
-_TOP, _ROW, _GAP = 6.0, 26.0, 8.0
+_LEFT, _TOP, _ROW, _GAP = 80.0, 6.0, 26.0, 8.0
 _COLUMNS = 80
-_HEAD = ["rank", "forwards", "backwards", "computing ms", "idle ms", "idle"]
+_HEAD = ("rank", "forwards", "backwards", "computing ms", "idle ms", "idle")
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
+_TEXT_LEGEND = "0 1 2 … the forward of that micro-batch, a b c … its backward, · idle"
 
 
 def stages(run: TracedRun) -> Stages:
@@ -44,22 +40,13 @@ def stages(run: TracedRun) -> Stages:
     The job names its pieces by `span("forward")` and `span("backward")`, one for each micro-batch
     and in their order. Raises NoEvidence if the run was not traced or named no such piece.
     """
-    check_run(run)
-    run.wait()
-    files = run.traces
-    if not files:
-        raise NoEvidence(
-            f"This run of {run.job} recorded no trace.",
-            cause="it was launched without trace=True, or no rank came to the end of `traced()`",
-            action=f"launch({run.job!r}, ranks={run.ranks}, trace=True)",
-        )
     rows = []
-    for rank in traces.read(files, host=True)[-1]:
+    for rank in traces.read(traced(run), host=True)[-1]:
         spans = tuple(s for s in rank.spans if s.name in ("forward", "backward"))
         if not spans:
             raise NoEvidence(
-                f"Rank {rank.rank} of {run.job} named no forward and no backward.",
-                cause="the job is no pipeline, or its stages do not use span()",
+                f"Rank {rank.rank} of {run.job} marked no forward and no backward.",
+                cause="the job is not a pipeline, or its stages do not use span()",
                 action="timeline(run) draws other jobs",
             )
         rows.append(Row(rank.rank, spans))
@@ -91,8 +78,8 @@ class Row:
         return sum(span.name == name for span in self.spans)
 
 
-@dataclass(frozen=True)
-class Stages:
+@dataclass(frozen=True, repr=False)
+class Stages(Shown):
     """One step of a pipeline, drawn; its numbers are attributes."""
 
     job: str
@@ -138,50 +125,31 @@ class Stages:
 
     @property
     def svg(self) -> str:
-        scale = (_RIGHT - _LEFT) / (self._end - self._start)
+        scale = (svg.RIGHT - _LEFT) / (self._end - self._start)
         parts, y = [], _TOP
         for row in self.rows:
-            parts += [
-                svg.box(0, y, 4, _ROW, rank_colour(row.rank)),
-                svg.text(10, y + 17, f"rank {row.rank}", size=13, weight=600),
-                svg.box(_LEFT, y, _RIGHT - _LEFT, _ROW, "none", stroke=LINE),
-            ]
+            frame = svg.box(_LEFT, y, svg.RIGHT - _LEFT, _ROW, "none", stroke=svg.LINE)
+            parts += [svg.rank_label(row.rank, y, _ROW), frame]
             for number, span in row.numbered:
                 x, width = _LEFT + (span.start_ns - self._start) * scale, span.ms * 1e6 * scale
                 tip = f"rank {row.rank}: {span.name} of micro-batch {number}, {span.ms:.1f} ms"
-                tone = STRONG if span.name == "backward" else PALE
-                parts.append(svg.box(x, y, width, _ROW, tone, stroke=PAPER, tip=tip))
+                tone = svg.STRONG if span.name == "backward" else svg.PALE
+                parts.append(svg.box(x, y, width, _ROW, tone, stroke=svg.PAPER, tip=tip))
                 if width > 14:
                     parts.append(svg.text(x + width / 2, y + 17, str(number), anchor="middle"))
             y += _ROW + _GAP
-        axis = svg.time_axis(_LEFT, _RIGHT, _TOP, y, self.step_ms)
-        return svg.figure(_WIDTH, y + 20, axis + "".join(parts), alt=self.alt)
+        axis = svg.time_axis(_LEFT, _TOP, y, self.step_ms)
+        return svg.figure(y + 20, axis + "".join(parts), alt=self.alt)
 
-    def _repr_html_(self) -> str:
-        rows = [[badge(rank), *cells] for rank, cells in self._cells()]
-        return page(
-            f'<div class="ddpc"><div class="ddpc-title">{escape(self.message)}</div>'
-            f'<div class="ddpc-quiet">{escape(self._what)}</div>{self.svg}{_legend()}'
-            f"{table(_HEAD, rows)}"
-            f'<div class="ddpc-quiet" style="font-size:12px">{escape(DEFINITION)}</div></div>'
-        )
-
-    def __str__(self) -> str:
-        rows = [[f"rank {rank}", *cells] for rank, cells in self._cells()]
-        bands = [f"rank {row.rank:<3}|{self._band(row)}|" for row in self.rows]
-        legend = "0 1 2 … the forward of that micro-batch, a b c … its backward, · idle"
-        return "\n".join(
-            [self.message, self._what, *bands, legend, text_table(_HEAD, rows), DEFINITION]
-        )
-
-    __repr__ = __str__
-
-    @property
-    def _what(self) -> str:
-        p, m = len(self.rows), self.micro_batches
-        return (
-            f"{self.job}: {p} stage{'s' * (p != 1)}, {m} micro-batch{'es' * (m != 1)}, one step "
-            f"of {self.step_ms:.0f} ms"
+    def document(self) -> Document:
+        p, m = counted(len(self.rows), "stage"), counted(self.micro_batches, "micro-batch")
+        return Document(
+            Title(self.message),
+            Note(f"{self.job}: {p}, {m}, one step of {self.step_ms:.0f} ms"),
+            Figure(self.svg, "\n".join(f"rank {r.rank:<3}|{self._band(r)}|" for r in self.rows)),
+            Figure(svg.legend(_LEGEND), _TEXT_LEGEND),
+            Table(_HEAD, [self._cells(row) for row in self.rows]),
+            Note(DEFINITION),
         )
 
     @property
@@ -192,20 +160,11 @@ class Stages:
     def _end(self) -> int:
         return max(span.end_ns for row in self.rows for span in row.spans)
 
-    def _cells(self) -> list[tuple[int, list[str]]]:
-        return [
-            (
-                row.rank,
-                [
-                    str(row.count("forward")),
-                    str(row.count("backward")),
-                    f"{row.busy_ms:.0f}",
-                    f"{self.idle_ms[row.rank]:.0f}",
-                    percent(self.idle_ms[row.rank] / self.step_ms),
-                ],
-            )
-            for row in self.rows
-        ]
+    def _cells(self, row: Row) -> list[str | Rank]:
+        idle = self.idle_ms[row.rank]
+        counts = (str(row.count(name)) for name in ("forward", "backward"))
+        times = f"{row.busy_ms:.0f}", f"{idle:.0f}", percent(idle / self.step_ms)
+        return [Rank(row.rank), *counts, *times]
 
     def _band(self, row: Row) -> str:
         scale = _COLUMNS / (self._end - self._start)
@@ -218,14 +177,8 @@ class Stages:
         return "".join(signs)
 
 
-def _legend() -> str:
-    parts, x = [], _LEFT
-    for fill, stroke, words in (
-        (PALE, PAPER, "forward of a micro-batch, with its number"),
-        (STRONG, PAPER, "its backward"),
-        ("none", LINE, "idle"),
-    ):
-        parts.append(svg.box(x, 3, 22, 12, fill, stroke=stroke))
-        parts.append(svg.text(x + 28, 13, words, size=11, fill=QUIET))
-        x += 56 + 5.6 * len(words)
-    return svg.figure(_WIDTH, 20, "".join(parts), alt="Legend of the pipeline")
+_LEGEND = (
+    (svg.PALE, svg.PAPER, 12.0, "forward of a micro-batch, with its number"),
+    (svg.STRONG, svg.PAPER, 12.0, "its backward"),
+    ("none", svg.LINE, 12.0, "idle"),
+)

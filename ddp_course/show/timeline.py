@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from html import escape
 from pathlib import Path
 from typing import Protocol
 
@@ -13,19 +12,17 @@ from ddp_course.errors import BadArgument, NoEvidence
 from ddp_course.observe import trace as traces
 from ddp_course.run.run import check_run
 from ddp_course.show import svg
-from ddp_course.show.style import (
-    BAD,
-    PALE,
-    QUIET,
-    SHADE,
-    STRONG,
-    TINT,
-    badge,
-    page,
+from ddp_course.show.document import (
+    Document,
+    Figure,
+    Note,
+    Rank,
+    Shown,
+    Table,
+    Title,
+    counted,
     percent,
     rank_colour,
-    table,
-    text_table,
 )
 
 DEFINITION = (
@@ -35,11 +32,11 @@ DEFINITION = (
     "collective until the last rank has entered it."
 )
 
-_WIDTH, _LEFT, _RIGHT = 1000.0, 132.0, 990.0
-_TOP = 6.0
+_LEFT, _TOP = 132.0, 6.0
 _MOST_RANKS = 8
-_HEAD = ["rank", "forward ms", "backward ms", "communication ms", "hidden", "exposed ms"]
-_HEAD += ["waiting ms", "collectives"]
+_HEAD = ("rank", "forward ms", "backward ms", "communication ms", "hidden", "exposed ms",
+         "waiting ms", "collectives")  # fmt: skip
+_MUCH = 0.25  # of a step: when waiting takes more, that is what the figure says
 
 
 class TracedRun(Protocol):
@@ -54,6 +51,19 @@ class TracedRun(Protocol):
     def traces(self) -> dict[int, Path]: ...
 
 
+def traced(run: TracedRun) -> dict[int, Path]:
+    """The traces of a run's ranks, once it has ended. Raises NoEvidence if there are none."""
+    check_run(run)
+    run.wait()
+    if not run.traces:
+        raise NoEvidence(
+            f"This run of {run.job} recorded no trace.",
+            cause="it was launched without trace=True, or no rank came to the end of `traced()`",
+            action=f"launch({run.job!r}, ranks={run.ranks}, trace=True)",
+        )
+    return run.traces
+
+
 def timeline(run: TracedRun, *, step: int = -1, ranks: Sequence[int] | None = None) -> Timeline:
     """Draw one traced step of a run, waiting for the run to end first.
 
@@ -62,15 +72,7 @@ def timeline(run: TracedRun, *, step: int = -1, ranks: Sequence[int] | None = No
 
     Raises NoEvidence if the run was not traced, BadArgument for a step or a rank that it lacks.
     """
-    check_run(run)
-    run.wait()
-    files = run.traces
-    if not files:
-        raise NoEvidence(
-            f"This run of {run.job} recorded no trace.",
-            cause="it was launched without trace=True, or no rank came to the end of `traced()`",
-            action=f"launch({run.job!r}, ranks={run.ranks}, trace=True)",
-        )
+    files = traced(run)
     steps = traces.read(files)
     if not isinstance(step, int) or not -len(steps) <= step < len(steps):
         raise BadArgument(
@@ -80,7 +82,9 @@ def timeline(run: TracedRun, *, step: int = -1, ranks: Sequence[int] | None = No
     there = sorted(files)
     shown = there[:_MOST_RANKS] if ranks is None else ranks
     if not isinstance(shown, list | tuple | range) or not shown:
-        raise BadArgument(f"ranks={shown!r} is no list of ranks.", action=f"give ranks={there[:2]}")
+        raise BadArgument(
+            f"ranks={shown!r} is not a list of ranks.", action=f"give ranks={there[:2]}"
+        )
     if missing := [rank for rank in shown if rank not in files]:
         raise BadArgument(
             f"There is no trace of rank {missing[0]!r}.",
@@ -89,8 +93,8 @@ def timeline(run: TracedRun, *, step: int = -1, ranks: Sequence[int] | None = No
     return Timeline(run.job, steps[step], step % len(steps), len(steps), run.ranks, tuple(shown))
 
 
-@dataclass(frozen=True)
-class Timeline:
+@dataclass(frozen=True, repr=False)
+class Timeline(Shown):
     """One step of a run, drawn; its numbers are attributes, times in ms."""
 
     job: str
@@ -139,10 +143,16 @@ class Timeline:
     @property
     def message(self) -> str:
         """The one thing that the figure says."""
-        share = self.hidden_share
-        if share is None:
+        late = min(self.waiting_ms, key=self.waiting_ms.__getitem__)
+        waited = {rank: ms for rank, ms in self.waiting_ms.items() if ms > _MUCH * self.step_ms}
+        if waited and late not in waited:
+            names = ", ".join(map(str, waited))
+            who = f"Rank {names}" if len(waited) == 1 else f"Ranks {names}"
+            most = max(waited.values())
+            return f"{who} waited for rank {late}: {most:.0f} ms of the {self.step_ms:.0f} ms step"
+        if self.hidden_share is None:
             return "No communication in this step"
-        return f"{percent(share)} of the communication is hidden behind computation"
+        return f"{percent(self.hidden_share)} of the communication is hidden behind computation"
 
     @property
     def alt(self) -> str:
@@ -161,39 +171,28 @@ class Timeline:
             band = _Band(rank, self._start, self._end)
             bands.append(band.draw(y))
             y += band.height
-        axis = svg.time_axis(_LEFT, _RIGHT, _TOP, y, self.step_ms)
-        return svg.figure(_WIDTH, y + 20, axis + "".join(bands), alt=self.alt)
+        axis = svg.time_axis(_LEFT, _TOP, y, self.step_ms)
+        return svg.figure(y + 20, axis + "".join(bands), alt=self.alt)
 
-    def _repr_html_(self) -> str:
-        note = "" if len(self._drawn) == self.world_size else f" {escape(self._which_ranks)}"
-        head = [*_HEAD[:3], "communication&nbsp;ms", *_HEAD[4:]]
-        rows = [[badge(rank), *cells] for rank, cells in self._rows()]
-        return page(
-            f'<div class="ddpc"><div class="ddpc-title">{escape(self.message)}</div>'
-            f'<div class="ddpc-quiet">{escape(self._what)}{note}</div>{self.svg}{_LEGEND}'
-            f"{table(head, rows)}"
-            f'<div class="ddpc-quiet" style="font-size:12px">{escape(DEFINITION)}</div></div>'
-        )
-
-    def __str__(self) -> str:
-        rows = [[f"rank {rank}", *cells] for rank, cells in self._rows()]
+    def document(self) -> Document:
         bands = [_text_band(rank, self._start, self._end) for rank in self._drawn]
-        return "\n".join(
-            [self.message, self._what, *bands, _TEXT_LEGEND, text_table(_HEAD, rows), DEFINITION]
+        return Document(
+            Title(self.message),
+            Note(self._what),
+            Figure(self.svg, "\n".join(bands)),
+            Figure(_legend(), _TEXT_LEGEND),
+            Table(_HEAD, [_cells(rank) for rank in self._drawn]),
+            Note(DEFINITION),
         )
-
-    __repr__ = __str__
 
     @property
     def _what(self) -> str:
+        drawn = len(self._drawn)
+        less = f" ({drawn} of them drawn; ranks=[…] chooses)" if drawn < self.world_size else ""
         return (
-            f"{self.job}, {self.world_size} rank{'s' * (self.world_size != 1)}: "
+            f"{self.job}, {counted(self.world_size)}{less}: "
             f"step {self.step + 1} of {self.steps} traced, {self.step_ms:.1f} ms"
         )
-
-    @property
-    def _which_ranks(self) -> str:
-        return f"({len(self._drawn)} of {self.world_size} ranks are drawn; ranks=[…] chooses them)"
 
     @cached_property
     def _drawn(self) -> list[traces.RankStep]:
@@ -207,14 +206,13 @@ class Timeline:
     def _end(self) -> int:
         return max(rank.extent[1] for rank in self.ranks)
 
-    def _rows(self) -> list[tuple[int, list[str]]]:
-        rows = []
-        for r in self._drawn:
-            times = (r.span_ms("forward"), r.span_ms("backward"), r.communication_ms)
-            cells = [*(f"{t:.1f}" for t in times), percent(r.hidden_share)]
-            cells += [f"{r.exposed_ms:.1f}", f"{r.waiting_ms:.1f}", str(len(r.collectives))]
-            rows.append((r.rank, cells))
-        return rows
+
+def _cells(r: traces.RankStep) -> list[str | Rank]:
+    times = r.span_ms("forward"), r.span_ms("backward"), r.communication_ms
+    return [
+        Rank(r.rank), *(f"{t:.1f}" for t in times), percent(r.hidden_share),
+        f"{r.exposed_ms:.1f}", f"{r.waiting_ms:.1f}", str(len(r.collectives)),
+    ]  # fmt: skip
 
 
 _ROW = 21.0  # height of the compute row
@@ -226,7 +224,7 @@ class _Band:
 
     def __init__(self, rank: traces.RankStep, start_ns: int, end_ns: int) -> None:
         self.rank = rank
-        self.start_ns, self.scale = start_ns, (_RIGHT - _LEFT) / max(end_ns - start_ns, 1)
+        self.start_ns, self.scale = start_ns, (svg.RIGHT - _LEFT) / max(end_ns - start_ns, 1)
         self.colour = rank_colour(rank.rank)
         self.lanes = _lanes(rank.collectives)
         self.height = _ROW + 4 + (_LANE + 2) * max(len(self.lanes), 1) + 6 + 12
@@ -235,11 +233,13 @@ class _Band:
         hatch = svg.unique("wait")
         lanes_at = y + _ROW + 4
         exposed_at = lanes_at + (_LANE + 2) * max(len(self.lanes), 1)
+        operations = {c.op.replace("_", "-") for c in self.rank.collectives} or {"all-reduce"}
+        name = operations.pop() if len(operations) == 1 else "collectives"
         parts = [
             svg.hatch(hatch, self.colour),
-            _label(self.rank.rank, y, self.colour),
-            svg.text(_LEFT - 6, y + 15, "compute", size=11, anchor="end", fill=QUIET),
-            svg.text(_LEFT - 6, lanes_at + 8, "all-reduce", size=11, anchor="end", fill=QUIET),
+            svg.rank_label(self.rank.rank, y, _ROW + 4 + _LANE),
+            svg.text(_LEFT - 6, y + 15, "compute", size=11, anchor="end", fill=svg.QUIET),
+            svg.text(_LEFT - 6, lanes_at + 8, name, size=11, anchor="end", fill=svg.QUIET),
             *self._spans(y),
         ]
         for lane in self.lanes:
@@ -247,7 +247,7 @@ class _Band:
             lanes_at += _LANE + 2
         for start, end in self.rank.exposed:
             tip = f"exposed {(end - start) / 1e6:.2f} ms: communicating, not computing"
-            parts.append(svg.box(*self._place(start, end, exposed_at), 3, BAD, tip=tip))
+            parts.append(svg.box(*self._place(start, end, exposed_at), 3, svg.BAD, tip=tip))
         return "".join(parts)
 
     def _place(self, start: int, end: int, y: float) -> tuple[float, float, float]:
@@ -258,13 +258,15 @@ class _Band:
         for span in self.rank.spans:
             x, _, width = self._place(span.start_ns, span.end_ns, y)
             tip = f"rank {self.rank.rank}: {span.name} {span.ms:.2f} ms"
-            frames.append(svg.box(x, y, width, _ROW, TINT, stroke=SHADE, tip=tip))
+            frames.append(svg.box(x, y, width, _ROW, svg.TINT, stroke=svg.SHADE, tip=tip))
             if width > 7 * len(span.name):
                 labels.append(
                     svg.text(x + width / 2, y + 14.5, span.name, size=11.5, anchor="middle")
                 )
+            # Backward, where communication can hide, stands out most.
+            tone = svg.STRONG if span.name == "backward" else svg.PALE
             frames += [
-                svg.box(*self._place(*busy, y + 0.5), _ROW - 1, _tone(span.name), tip=tip)
+                svg.box(*self._place(*busy, y + 0.5), _ROW - 1, tone, tip=tip)
                 for busy in self._busy((span.start_ns, span.end_ns))
             ]
         return frames + labels
@@ -289,18 +291,6 @@ class _Band:
         )
 
 
-def _tone(name: str) -> str:
-    """Backward, where communication can hide, stands out most."""
-    return STRONG if name == "backward" else PALE
-
-
-def _label(rank: int, y: float, colour: str) -> str:
-    """The rank's name beside its stripe of colour."""
-    return svg.box(0, y, 4, _ROW + 4 + _LANE, colour) + svg.text(
-        10, y + 15, f"rank {rank}", size=13, weight=600
-    )
-
-
 def _lanes(
     collectives: Sequence[traces.Collective],
 ) -> list[list[tuple[int, traces.Collective]]]:
@@ -317,22 +307,20 @@ def _lanes(
 
 
 def _legend() -> str:
-    hatch, colour = svg.unique("wait"), QUIET
-    parts, x = [svg.hatch(hatch, colour)], _LEFT
-    for fill, stroke, height, words in (
-        (STRONG, "none", 12.0, "computing"),
-        (TINT, SHADE, 12.0, "not computing"),
-        (f"url(#{hatch})", colour, 9.0, "collective waits for another rank"),
-        (colour, colour, 9.0, "collective moves data"),
-        (BAD, "none", 3.0, "exposed: not hidden behind computing"),
-    ):
-        parts.append(svg.box(x, 9 - height / 2, 22, height, fill, stroke=stroke))
-        parts.append(svg.text(x + 28, 13, words, size=11, fill=QUIET))
-        x += 46 + 5.4 * len(words)
-    return svg.figure(_WIDTH, 20, "".join(parts), alt="Legend of the timeline")
+    hatch = svg.unique("wait")
+    return svg.legend(
+        (
+            (svg.STRONG, "none", 12, "computing in backward"),
+            (svg.PALE, "none", 12, "computing in another part"),
+            (svg.TINT, svg.SHADE, 12, "not computing"),
+            (f"url(#{hatch})", svg.QUIET, 9, "collective waits for another rank"),
+            (svg.QUIET, svg.QUIET, 9, "collective moves data"),
+            (svg.BAD, "none", 3, "exposed: not hidden behind computing"),
+        ),
+        patterns=svg.hatch(hatch, svg.QUIET),
+    )
 
 
-_LEGEND = _legend()
 _COLUMNS = 80
 _TEXT_LEGEND = "f forward, b backward, o optimizer; ░ a collective waits, █ it moves data"
 
