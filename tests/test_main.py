@@ -171,8 +171,8 @@ def test_nodes_restarts_and_a_plain_torchrun(tmp_path: Path) -> None:
         (["run", "hello_ranks", "--limit", "nan"], "limit_s cannot be nan"),
         (["run", "hello_ranks", "-e", "NAME"], "-e NAME=VALUE"),
         (["run", "hello_ranks", "-e", "=x"], "env cannot be"),
-        (["diagnose", "/"], "is not a finished run"),
-        (["diagnose", ""], "is not a finished run"),
+        (["diagnose", "/"], "is not a run"),
+        (["diagnose", ""], "is not a run"),
     ],
     ids=lambda one: " ".join(one) if isinstance(one, list) else "",
 )

@@ -278,10 +278,10 @@ class TestFolders:
         return folder
 
     def test_pruned_by_count_oldest_first(self, tmp_path: Path) -> None:
-        folders = [self.make(tmp_path, number, 3600) for number in range(10)]
+        made = [self.make(tmp_path, number, 3600) for number in range(10)]
         gone = folders.prune(tmp_path, keep=4)
-        assert sorted(gone) == folders[:6]
-        assert all(folder.exists() for folder in folders[6:])
+        assert sorted(gone) == made[:6]
+        assert all(folder.exists() for folder in made[6:])
 
     def test_pruned_by_age(self, tmp_path: Path) -> None:
         old, new = self.make(tmp_path, 1, 15 * 86400), self.make(tmp_path, 2, 86400)
