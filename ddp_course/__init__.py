@@ -40,6 +40,7 @@ _HOME = {
 HOOKS = {
     "diagnose": "ddp_course.diagnosis.diagnose",
     "diagnosis_html": "ddp_course.show.result",
+    "failure_html": "ddp_course.show.result",
     "first_failure": "ddp_course.diagnosis.diagnose",
     "run_html": "ddp_course.show.result",
 }

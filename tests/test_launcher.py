@@ -19,7 +19,7 @@ from launching import caller, family, lives, script, until
 
 from ddp_course import diagnose, launch, notebook
 from ddp_course.errors import BadArgument, CannotRun
-from ddp_course.launcher import catalogue, live
+from ddp_course.launcher import catalogue, live, plan
 from ddp_course.launcher import launch as launcher
 from ddp_course.run import folder as run_folder
 from ddp_course.run.run import Run
@@ -373,7 +373,7 @@ def test_a_stopped_run_says_so(tmp_path: Path, way: bool) -> None:
 def test_a_launch_whose_supervisor_stands_still_ends_by_force(
     tmp_path: Path, way: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(launcher, "_END_S", 0.5)
+    monkeypatch.setattr(live, "_END_S", 0.5)
     run = start(script(tmp_path, "import time\nprint('alive', flush=True)\ntime.sleep(60)"), 2, way)
     until(lambda: shows(run, "alive") and run.lanes()[0].pid, "a rank")
     parents = psutil.Process(run.lanes()[0].pid).parents()
@@ -562,7 +562,7 @@ def test_any_number_of_ranks(tmp_path: Path, way: bool, ranks: int) -> None:
 
 
 def test_sixty_four_ranks_fail_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launcher, "_free_bytes", lambda: 1 << 40)
+    monkeypatch.setattr(plan, "_free_bytes", lambda: 1 << 40)
     job = script(tmp_path, "import os\nif os.environ['RANK'] == '9': raise SystemExit(9)")
     run = launch(job, ranks=64, limit_s=LONG_S)
     assert run.failure is not None
@@ -571,7 +571,7 @@ def test_sixty_four_ranks_fail_together(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_too_many_ranks_for_the_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launcher, "_free_bytes", lambda: 1 << 30)
+    monkeypatch.setattr(plan, "_free_bytes", lambda: 1 << 30)
     with pytest.raises(BadArgument, match="at most 2 ranks"):
         launch("hello_ranks", ranks=3, warm=False)
 

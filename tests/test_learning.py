@@ -24,7 +24,7 @@ from ddp_course.__main__ import main
 from ddp_course.checks import files, hint, hints, judge, live, progress, record, restore
 from ddp_course.checks.exercises import EXERCISES, ROOT, find
 from ddp_course.checks.supervisor import Observation
-from ddp_course.checks.verdict import Result, Verdict, aligned
+from ddp_course.checks.verdict import Result, Verdict
 from ddp_course.commands import learning
 from ddp_course.errors import BadArgument, CourseError
 from ddp_course.launcher.session import session
@@ -569,15 +569,6 @@ def test_every_state_has_words() -> None:
 
 
 # ---- the verdict ---------------------------------------------------------------------------------
-
-
-def test_words_begin_together_and_numbers_end_together() -> None:
-    text = aligned(("rank", "what", "n"), [("0", "returned", "7"), ("10", "is here", "14")])
-    assert text.splitlines() == [
-        "rank  what       n",
-        "   0  returned   7",
-        "  10  is here   14",
-    ]
 
 
 def test_the_first_that_failed_is_open_and_the_rest_is_folded() -> None:

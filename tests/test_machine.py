@@ -35,7 +35,7 @@ def test_a_good_machine_is_told_so() -> None:
     good = report()
     assert good.ok
     assert {row.status for row in good.rows} == {"ok"}
-    assert str(good).endswith("The course can run on this machine.")
+    assert str(good).startswith("The course can run on this machine.\n")
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_what_stops_the_course_is_a_problem_with_its_remedy(
     assert [problem.name for problem in problems] == [row]
     assert remedy in problems[0].remedy
     assert not bad.ok
-    assert str(bad).endswith("The course cannot run yet: 1 problem to solve.")
+    assert str(bad).startswith("The course cannot run yet: 1 problem to solve.\n")
 
 
 @pytest.mark.parametrize(

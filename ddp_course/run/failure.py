@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import signal
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,11 @@ class Failure:
         return failure_text(self)
 
     __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        package: Any = importlib.import_module("ddp_course")
+        html: str = package.hook("failure_html")(self)
+        return html
 
 
 def failure_text(failure: Failure) -> str:
