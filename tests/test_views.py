@@ -200,6 +200,15 @@ def test_what_a_job_prints_stays_text(run: FakeRun) -> None:
         assert html.count("&lt;script&gt;") >= 5
 
 
+def test_a_rank_that_waits_for_a_paused_one_is_not_called_running(run: FakeRun) -> None:
+    run.rows[0].doing, run.rows[0].since_s = "waits in all_reduce", 4.2
+    run.rows[1].state, run.rows[1].doing = "paused", "paused"
+    words = plain(panel.show(run).html())
+    assert "waits in all_reduce 4.2 s" in words and "paused" in words
+    assert words.count("running") == 1, "the run is, and no rank"
+    assert "rank 0  waits in all_reduce 4.2 s" in str(panel.show(run))
+
+
 def test_a_finished_panel_ends_with_the_first_failure(run: FakeRun) -> None:
     run.done, run.state, run.ok = True, "done", False
     run.failure = Failure(1, "rank 1: ValueError: boom", 1, "Traceback …", {}, {0: "lost a peer"})

@@ -257,7 +257,7 @@ def text(run: Run) -> str:
     if run.done:
         return str(run)
     lanes = [
-        "  ".join(filter(None, (f"rank {n.rank}", n.state, _steps(run, n), _loss(n), n.last_line)))
+        "  ".join(filter(None, (f"rank {n.rank}", _state(run, n).said, _steps(run, n), _loss(n), n.last_line)))
         for n in run.lanes()
     ]
     return "\n".join([f"{_name(run)}: {run.state}", f"$ {run.command}", *lanes])
@@ -284,18 +284,23 @@ def _lanes(run: Run, lanes: list[Lane]) -> str:
 
 
 def _lane(run: Run, lane: Lane) -> str:
-    word = lane.state
-    if run.done and lane.exit_code:
-        word += f" ({lane.exit_code})"
     attempt = f' <span class="ddpc-quiet">try {lane.attempt + 1}</span>' if lane.attempt else ""
     line = escape(_legible(lane.last_line)[:300])
     return (
         f'<div class="ddpc-lane">{Rank(lane.rank).html()}'
-        f'<span class="ddpc-lane-state">{State(lane.state, word).html()}{attempt}</span>'
+        f'<span class="ddpc-lane-state">{_state(run, lane).html()}{attempt}</span>'
         f"{_bar(run, lane)}"
         f'<span class="ddpc-lane-loss">{escape(_loss(lane))}</span>'
         f'<code class="ddpc-lane-line" title="{line}">{line}</code></div>'
     )
+
+
+def _state(run: Run, lane: Lane) -> State:
+    """What the rank does: it waits in a call, or has ended with a code, or its state in a word."""
+    if lane.doing.startswith("waits"):
+        return State("waiting", f"{lane.doing} {lane.since_s:.1f} s")
+    code = f" ({lane.exit_code})" if run.done and lane.exit_code else ""
+    return State(lane.state, lane.state + code)
 
 
 @lru_cache(maxsize=32)
