@@ -36,12 +36,17 @@ RIGHT = (ROOT / "solutions" / f"{STEM}.py").read_text()
 SOME = Options(exercises=("ex00", "ex02"))
 
 
+def answer(words: str, function: str = EXERCISES["ex00"].function) -> str:
+    """A file that defines what its exercise asks for; the words say what its verdict is to be."""
+    return f"def {function}(*given):\n    return given\n\n\n# {words}\n"
+
+
 def a_class(folder: Path, **answers: str | None) -> list[roster.Student]:
     """Students with these answers to ex00; None has handed in nothing."""
     for name, text in answers.items():
         if text is not None:
             (folder / name).mkdir(parents=True)
-            (folder / name / f"{STEM}.py").write_text(text)
+            (folder / name / f"{STEM}.py").write_text(answer(text))
     return [roster.Student(id=name) for name in answers]
 
 
@@ -67,7 +72,7 @@ class Desk:
 
     def judge(self, exercise: Exercise, file: str, *, ranks: int | None = None) -> Verdict:
         Desk.ranks[exercise.name] = ranks or exercise.ranks
-        text = (self.folder / file).read_text().strip()
+        text = (self.folder / file).read_text().rpartition("# ")[2].strip()
         Desk.judged.append((text, exercise.name))
         time.sleep(random.random() / 100)
         if text == "breaks the judge":
@@ -132,7 +137,7 @@ def test_what_is_graded_is_not_graded_again_until_it_changes(
     desks.clear()
     outcome = grade(tmp_path / "in", students, out, SOME)
     assert (desks, outcome.graded, outcome.skipped) == ([], 0, 4)
-    (tmp_path / "in" / "bob" / f"{STEM}.py").write_text("pass now")
+    (tmp_path / "in" / "bob" / f"{STEM}.py").write_text(answer("pass now"))
     assert grade(tmp_path / "in", students, out, SOME).graded == 1
     assert desks == [("pass now", "ex00")]
     record = results.read(out, "bob", "ex00")
@@ -267,10 +272,10 @@ def test_whatever_breaks_while_judging_is_that_students_result_and_the_next_is_g
 ) -> None:
     really = submissions.collect
 
-    def collect(paths: list[Path], into: Path) -> submissions.Collected:
+    def collect(paths: list[Path], into: Path, **given: Any) -> submissions.Collected:
         if any(path.name == "bob" for path in paths):
             raise MemoryError("of the reader")
-        return really(paths, into)
+        return really(paths, into, **given)
 
     monkeypatch.setattr(submissions, "collect", collect)
     students = a_class(tmp_path / "in", ada="breaks the judge", bob="pass", eve="pass")
@@ -323,7 +328,7 @@ def test_an_answer_for_the_ranks_of_a_check_only_is_graded_with_others(
     )
     (tmp_path / "in" / "ada").mkdir(parents=True)
     for one in EXERCISES.values():
-        (tmp_path / "in" / "ada" / f"{one.stem}.py").write_text("pass")
+        (tmp_path / "in" / "ada" / f"{one.stem}.py").write_text(answer("pass", one.function))
     Desk.ranks = {}
     students = [roster.Student(id="ada")]
     grade(tmp_path / "in", students, tmp_path / "out", Options(unsafe=unsafe))
