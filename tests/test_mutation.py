@@ -201,7 +201,7 @@ def evidence_case(name: str) -> None:
 
 def refused(body: bytes) -> bool:
     try:
-        unpack(body)
+        evidence.unpack(body)
     except Malformed:
         return True
     return False
@@ -216,7 +216,7 @@ def frame(listed: list[dict[str, Any]], raw: bytes) -> bytes:
 
 def frames() -> None:
     one = {"name": "a", "dtype": "float32", "shape": [2]}
-    assert unpack(frame([one], bytes(8))).tensors["a"].tolist() == [0.0, 0.0]
+    assert evidence.unpack(frame([one], bytes(8))).tensors["a"].tolist() == [0.0, 0.0]
     assert refused(frame([{**one, "dtype": "object"}], bytes(8)))
     assert refused(frame([{**one, "dtype": "complex64"}], bytes(16)))
     assert refused(frame([{**one, "shape": [-2]}], bytes(8)))
