@@ -37,6 +37,7 @@ RUNS.mkdir()
 if WORKER:  # what one worker's tests leave in the temporary folder is no concern of the others
     tempfile.tempdir = os.environ["TMPDIR"] = str(RUNS / "t")
     Path(tempfile.tempdir).mkdir()
+os.environ["DDP_COURSE_EXERCISES"] = "exercises"  # those of the course, not a learner's copies
 os.environ["DDP_COURSE_HEADLESS"] = "1"
 os.environ["DDP_COURSE_RUNS"] = str(RUNS / "runs")
 os.environ["DDP_COURSE_DATA"] = str(RUNS / "data")

@@ -257,7 +257,11 @@ def text(run: Run) -> str:
     if run.done:
         return str(run)
     lanes = [
-        "  ".join(filter(None, (f"rank {n.rank}", _state(run, n).said, _steps(run, n), _loss(n), n.last_line)))
+        "  ".join(
+            filter(
+                None, (f"rank {n.rank}", _state(run, n).said, _steps(run, n), _loss(n), n.last_line)
+            )
+        )
         for n in run.lanes()
     ]
     return "\n".join([f"{_name(run)}: {run.state}", f"$ {run.command}", *lanes])
