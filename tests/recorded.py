@@ -90,7 +90,7 @@ def record(name: str) -> Path:
     for path, stands in (
         (home, HERE), (sysconfig.get_path("purelib"), "/venv/site-packages"),
         (sysconfig.get_path("stdlib"), "/usr/lib/python3.12"), (str(run.folder), "/run"),
-        (str(FOLDER.parent.parent), "/course"),
+        (sys.prefix, "/venv"), (str(FOLDER.parent.parent), "/course"),
     ):  # fmt: skip
         text = text.replace(path, stands)
     (FOLDER / "recorded").mkdir(exist_ok=True)

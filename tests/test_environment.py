@@ -136,7 +136,8 @@ def test_every_import_of_ours_is_a_requirement(pyproject: dict[str, Any]) -> Non
     listed |= {"ddp_course", "ddp_grading", "ipython"}  # ipykernel is IPython's kernel
     known = {"sklearn": "scikit-learn", "IPython": "ipython"}
     files = [*(ROOT / "ddp_course").rglob("*.py"), *(ROOT / "ddp_grading").rglob("*.py")]
-    listed |= {path.stem for path in files}  # programs that are run by path find their neighbours
+    # Programs that are run by their path find their neighbours.
+    listed |= {path.parent.name if path.name == "__init__.py" else path.stem for path in files}
     for path in files:
         for node in ast.walk(ast.parse(path.read_text())):
             names = []
