@@ -20,8 +20,7 @@ import numpy.typing as npt
 import pytest
 from torch.distributed.run import parse_args
 
-from ddp_course.launcher import catalogue, knobs
-from ddp_course.launcher import launch as launcher
+from ddp_course.launcher import catalogue, knobs, watch
 from ddp_course.launcher.launch import launch
 from ddp_course.run.run import Run
 from ddp_course.show.timeline import timeline
@@ -569,7 +568,7 @@ def test_a_blocking_launch_prints_every_line(monkeypatch: pytest.MonkeyPatch) ->
         time.sleep(0.005)
         printed.append(text)
 
-    monkeypatch.setattr(launcher, "_say", slow_terminal)
+    monkeypatch.setattr(watch, "say", slow_terminal)
     run = launch("hello_ranks", ranks=2, steps=60, pause_ms=5.0, wait=True)
     for rank in range(2):
         said = [text for text in printed if text.startswith(f"[rank {rank}]")]

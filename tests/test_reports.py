@@ -442,8 +442,8 @@ def test_data_is_prepared_before_any_rank_starts(
         """,
     )
     monkeypatch.setattr(data, "prepare", lambda name: order.append(f"prepare {name}"))
-    monkeypatch.setattr(launcher, "_submit", lambda plan, run: order.append("start"))
-    monkeypatch.setattr(launcher, "_print_while_running", lambda run: None)
+    monkeypatch.setattr(launcher, "_submit", lambda one: order.append("start"))
+    monkeypatch.setattr(launcher, "print_while_running", lambda run: None)
     launch(job)
     launch(job, data="digits")
     assert order == ["prepare mnist", "start", "prepare digits", "start"]
