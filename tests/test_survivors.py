@@ -113,7 +113,11 @@ def all_listening() -> set[int]:
 
 
 def assert_gone(below: list[psutil.Process], folder: Path, since: float) -> None:
-    """All of them have gone in time, with their ports and their temporary folders."""
+    """All of them have gone in time, with their ports and our temporary folders.
+
+    Ranks have the temporary folder of whoever launches, as under torchrun: what a worker of theirs
+    makes there (pymp-…) and is killed before it removes stays, as under torchrun.
+    """
     ports = listening_ports(below)  # of those that still live; usually none by now
     limit_s = GONE_S + TOLERANCE_S
     while left := [p for p in below if lives(p)]:
@@ -122,7 +126,8 @@ def assert_gone(below: list[psutil.Process], folder: Path, since: float) -> None
         time.sleep(0.02)
     until(lambda: not ports & all_listening(), f"the end of the ports {ports}", limit_s)
     temp = folder / "tmp"
-    until(lambda: not list(temp.iterdir()), f"{temp} to be empty: {os.listdir(temp)}", limit_s)
+    ours = lambda: [name for name in os.listdir(temp) if not name.startswith("pymp-")]  # noqa: E731
+    until(lambda: not ours(), f"{temp} to be empty: {ours()}", limit_s)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +139,6 @@ def test_the_caller_is_ended_by_a_signal(tmp_path: Path, way: bool, number: sign
         until(lambda: is_ready(tmp_path), "the ranks")
         below = shown_alive(process.pid, tmp_path)
         assert listening_ports(below), "torchrun's store"
-        assert list((tmp_path / "tmp").iterdir())
         since = time.monotonic()
         process.send_signal(number)
         assert_gone(below, tmp_path, since)
