@@ -42,11 +42,12 @@ def answer(words: str, function: str = EXERCISES["ex00"].function) -> str:
 
 
 def a_class(folder: Path, **answers: str | None) -> list[roster.Student]:
-    """Students with these answers to ex00; None has handed in nothing."""
+    """Students with these answers to ex00: a file's text, or a word for `answer`; None: nothing."""
     for name, text in answers.items():
         if text is not None:
             (folder / name).mkdir(parents=True)
-            (folder / name / f"{STEM}.py").write_text(answer(text))
+            whole = text if "\n" in text else answer(text)
+            (folder / name / f"{STEM}.py").write_text(whole)
     return [roster.Student(id=name) for name in answers]
 
 
