@@ -101,7 +101,7 @@ guess = predict(
 
 # %%
 by_hand_diff = show_diff("train_one_process", "average_by_hand")
-guess.reveal(by_hand_diff.added, note="Its docstring, which is another, is counted too.")
+guess.reveal(by_hand_diff.added, note="Docstrings and empty lines are not counted.")
 
 # %% [markdown]
 # And does it end where one process ends? Each rank sees 12 of the 48 samples of each step.
