@@ -109,7 +109,7 @@ def _by_digests(e: Evidence) -> Cause | None:
 
 
 def _digests(e: Evidence) -> dict[str, dict[int, str]]:
-    """{model: {rank: digest of its parameters}}: of report.digest(), and of the scribe."""
+    """{model: {rank: digest of its parameters}}: of report.digest(), and of the recorder."""
     found: dict[str, dict[int, str]] = {}
     last = max((event.get("attempt", 0) for event in e.events), default=0)
     seen: dict[tuple[int, str], int] = {}

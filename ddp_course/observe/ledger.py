@@ -1,6 +1,6 @@
 """Every rank's ledger of collectives, read, aligned, and searched for the first divergence.
 
-A rank leaves `ledger-<rank>-<attempt>.json` (observe/scribe.py). `read` checks each file against
+A rank leaves `ledger-<rank>-<attempt>.json` (observe/recorder). `read` checks each file against
 its limits; one that is foreign, damaged or too large is refused, and the reason is kept. `align`
 puts the same collective of all ranks into one row, `pairs` a send and its receive.
 
