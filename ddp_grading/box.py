@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import shutil
 import signal
@@ -31,7 +30,7 @@ from ddp_course.checks import judge
 from ddp_course.checks.evidence import SOCKET
 from ddp_course.checks.exercises import EXERCISES
 from ddp_course.checks.manifest import Exercise
-from ddp_course.checks.supervisor import Gathered, Supervisor
+from ddp_course.checks.supervisor import Gathered, Supervisor, listen
 from ddp_course.checks.verdict import Result, Verdict
 from ddp_grading import sandbox
 from ddp_grading.witness import heed, spare, traffic
@@ -94,11 +93,9 @@ class Box:
         self._supervisor: Supervisor | None = None
         self._deadline, self._look_at = 0.0, 0.0
         self._codes: Any = {}
-        self._sockets = Path(tempfile.mkdtemp(prefix="ddp-box-", dir=_short(image.parent)))
+        self._sockets = Path(tempfile.mkdtemp(prefix="ddp-box-", dir=image.parent))
         try:
-            with socket.socket(socket.AF_UNIX) as listener:
-                listener.bind(str(self._sockets / "line"))
-                listener.listen(1)
+            with listen(self._sockets / "line", 1) as listener:
                 sandbox.give(self._sockets, self._sockets / "line", submission)
                 sandbox.give(*submission.iterdir())
                 arguments = [_INSIDE, f"{sandbox.SOCKETS}/line"]
@@ -284,11 +281,6 @@ def _watchdog(seconds: float, bite: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
-
-
-def _short(folder: Path) -> Path | None:
-    """A folder for sockets, whose paths hold 107 bytes at most; None: the usual one."""
-    return folder if len(os.fsencode(folder)) < 60 else None
 
 
 def _note_lines(gathered: Gathered, stacks: dict[str, str], file: str) -> None:

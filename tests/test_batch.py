@@ -436,8 +436,10 @@ def real(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def temp() -> Iterator[str]:
+    """A long one: the address of a Unix socket would not hold the path of a file in it."""
     folder = tempfile.mkdtemp(prefix="t-")
-    yield folder
+    (long := Path(folder) / ("x" * 80)).mkdir()
+    yield str(long)
     shutil.rmtree(folder, ignore_errors=True)
 
 

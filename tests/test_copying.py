@@ -42,7 +42,7 @@ def test_a_copy_ends_where_the_job_ends(tmp_path: Path) -> None:
         cwd=tmp_path, capture_output=True, text=True, timeout=200,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
-    said = re.findall(r"\[rank (\d)\] accuracy=(\S+) ", ended.stdout)
+    said = re.findall(r"\[rank (\d)\] accuracy=([\d.]+) test", ended.stdout)
     run = launch("train_digits", ranks=2, epochs=2)
     assert dict(said) == {"0": str(run.value("accuracy")), "1": str(run.value("accuracy"))}
     assert launch(script, ranks=2, epochs=1).ok

@@ -115,8 +115,8 @@ def all_listening() -> set[int]:
 def assert_gone(below: list[psutil.Process], folder: Path, since: float) -> None:
     """All of them have gone in time, with their ports and our temporary folders.
 
-    Ranks have the temporary folder of whoever launches, as under torchrun: what a worker of theirs
-    makes there (pymp-…) and is killed before it removes stays, as under torchrun.
+    A script of one's own has the temporary folder of whoever launches: what its workers make there
+    (pymp-…) and do not live to remove stays, as under torchrun. A job of the course leaves nothing.
     """
     ports = listening_ports(below)  # of those that still live; usually none by now
     limit_s = GONE_S + TOLERANCE_S
@@ -144,6 +144,17 @@ def test_the_caller_is_ended_by_a_signal(tmp_path: Path, way: bool, number: sign
         assert_gone(below, tmp_path, since)
         process.wait(10)
     assert number != signal.SIGINT or "KeyboardInterrupt" in (tmp_path / "caller.log").read_text()
+
+
+def test_a_job_of_the_course_leaves_no_temporary_file(tmp_path: Path, way: bool) -> None:
+    with caller(tmp_path, CALLER.format(job="hang_data_worker", way=way)) as process:
+        temp = tmp_path / "tmp"
+        until(lambda: list(temp.rglob("pymp-*")), "a data worker")
+        below = family(process.pid)
+        since = time.monotonic()
+        process.kill()
+        assert_gone(below, tmp_path, since)
+        assert os.listdir(temp) == []
 
 
 @pytest.mark.parametrize("what", ["agent", "a rank", "all ranks are stopped"])

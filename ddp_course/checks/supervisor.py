@@ -124,6 +124,19 @@ class _Link:
     rank: int | None = None
 
 
+def listen(path: Path, backlog: int) -> socket.socket:
+    """A Unix socket at `path`, which may be longer than the 107 bytes that an address holds."""
+    listener = socket.socket(socket.AF_UNIX)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        near = Path(f"/proc/self/fd/{folder}")  # Linux; elsewhere the path itself has to fit
+        listener.bind(str((near if near.exists() else path.parent) / path.name))
+    finally:
+        os.close(folder)
+    listener.listen(backlog)
+    return listener
+
+
 class Supervisor:
     """Listens while it is open. `env` tells the ranks where."""
 
@@ -136,7 +149,7 @@ class Supervisor:
         folder: Path | None = None,
         meter: Callable[[], int] | None = None,
     ) -> None:
-        """`folder`, if given, must be private to the trusted side and short; `meter` reads the
+        """`folder`, if given, must be private to the trusted side; `meter` reads the
         bytes that the job's network has carried so far, and raises OSError when it cannot."""
         self._draw, self._meter = draw, meter
         self._began, self._since = False, time.monotonic()
@@ -149,9 +162,7 @@ class Supervisor:
         self._links: dict[int, _Link] = {}  # by rank, once it has said which
         self._folder = Path(tempfile.mkdtemp(prefix="ddp-check-", dir=folder))
         self._selector = selectors.DefaultSelector()
-        self._listener = socket.socket(socket.AF_UNIX)
-        self._listener.bind(str(self._folder / "s"))
-        self._listener.listen(ranks)
+        self._listener = listen(self._folder / "s", ranks)
         self._selector.register(self._listener, selectors.EVENT_READ)
 
     def __enter__(self) -> Supervisor:

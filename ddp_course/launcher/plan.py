@@ -34,6 +34,7 @@ _SCRUBBED = (
 )  # fmt: skip
 _SCRUBBED_PREFIXES = (
     "TORCHELASTIC_", "PET_", "DDP_COURSE_RUN", "DDP_COURSE_TRACE", "DDP_COURSE_RECORD",
+    "DDP_COURSE_OWN_TMPDIR",
 )  # fmt: skip
 
 
@@ -143,6 +144,7 @@ class Plan:
             "DDP_COURSE_RECORD": "1",
             "DDP_COURSE_TIMEOUT_S": str(self.limit_s / 2),
             **({"DDP_COURSE_TRACE": "1"} if self.trace else {}),
+            **({"DDP_COURSE_OWN_TMPDIR": "1"} if catalogue.is_ours(self.script) else {}),
             **({"DDP_COURSE_NODES_HERE": str(self.nodes)} if self.nodes > 1 else {}),
             **({"PET_RDZV_CONF": self._patience} if self._patience else {}),
             **self.visible_env,

@@ -61,7 +61,6 @@ def start(
 
     kind  "launch": one torchrun.
           "host": a warm host; an orphan that surfaces while it lives is killed at once.
-          It gets a TMPDIR of its own, which is removed at the end.
     nodes how many processes run the command, each with a log folder of its own
     """
     link, far_end = socket.socketpair()
@@ -375,7 +374,7 @@ def die_with_parent(number: int = signal.SIGKILL) -> None:
 
 @contextlib.contextmanager
 def temporary_folder() -> Any:
-    """A folder for a warm host's TMPDIR: locked while in use, gone afterwards.
+    """A folder for a TMPDIR: locked while in use, gone afterwards.
 
     Folders that a killed owner left behind are recognised by their free lock, and removed.
     """
@@ -391,6 +390,19 @@ def temporary_folder() -> Any:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         os.close(lock)
+
+
+@contextlib.contextmanager
+def temporary_folder_if_asked(env: Mapping[str, str]) -> Any:
+    """A TMPDIR for a launch that asks for its own: a job of the course leaves nothing behind.
+
+    A learner's script has the caller's, as under torchrun: what it leaves there is meant to stay.
+    """
+    if env.get("DDP_COURSE_OWN_TMPDIR"):
+        with temporary_folder() as folder:
+            yield {"TMPDIR": folder}
+    else:
+        yield {}
 
 
 def _remove_if_abandoned(folder: Path) -> None:
@@ -422,11 +434,11 @@ def _main(descriptor: int, kind: str, nodes: int, command: list[str]) -> int:
             signal.signal(number, signal.SIG_DFL)
         die_with_parent(last_words)
 
-    with temporary_folder() if kind == "host" else contextlib.nullcontext() as folder:
+    with temporary_folder_if_asked(os.environ) as temp:
         started = []  # kept, so that Python does not reap them
 
         def start_node(node: int) -> int:
-            own = {"TMPDIR": folder} if folder else environment_of(node, nodes, os.environ)
+            own = {**temp, **environment_of(node, nodes, os.environ)}
             child = subprocess.Popen(
                 command, preexec_fn=before_exec, close_fds=False, env={**os.environ, **own}
             )

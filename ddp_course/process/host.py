@@ -107,7 +107,9 @@ def _supervise(link: socket.socket) -> int:
     guard.die_with_parent()
     os.setsid()
     request, stdin = _read_request(link)
-    status = _Launch(link, request["env"], stdin).run(request)
+    env = request["env"]
+    with guard.temporary_folder_if_asked(env) as own:
+        status = _Launch(link, {**env, **own}, stdin).run(request)
     link.sendall(json.dumps({"exit": status}).encode() + b"\n")
     return 0
 

@@ -56,7 +56,7 @@ class Host:
             self._guard, self._link = guard.start(
                 command,
                 kind="host",
-                env={**env, **single},
+                env={**env, **single, "DDP_COURSE_OWN_TMPDIR": "1"},
                 output=self._said,
                 pass_fds=[descriptor],
             )

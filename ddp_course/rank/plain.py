@@ -21,8 +21,8 @@ from torch.profiler import profile, record_function
 
 def log(**values):
     """Print what this rank has to say."""
-    rank = os.environ.get("RANK", "0")
-    print(f"[rank {rank}]", *(f"{name}={value}" for name, value in values.items()), flush=True)
+    said = " ".join(f"{name}={value}" for name, value in values.items())
+    print(f"[rank {os.environ.get('RANK', '0')}] {said}", flush=True)
 
 
 def load(name, *, train):
