@@ -22,6 +22,7 @@ TEXT_LIMIT = 20_000  # characters of one text in a record
 _TIDY_LIMIT = 120  # characters of a folder's name
 _SPACE = " \t\r\n\f\v\u00a0\u2007\u202f\u3000\ufeff\u200b"
 _SCHEMA = """
+BEGIN IMMEDIATE;
 CREATE TABLE IF NOT EXISTS student (id TEXT NOT NULL UNIQUE, data TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS attempt (
     student TEXT NOT NULL,
@@ -40,6 +41,7 @@ CREATE TABLE IF NOT EXISTS attempt (
     PRIMARY KEY (student, exercise, attempt)
 );
 CREATE UNIQUE INDEX IF NOT EXISTS counted_once ON attempt (student, exercise) WHERE counts;
+COMMIT;
 """
 
 
@@ -51,7 +53,7 @@ def database(out: Path | str, *, make: bool = False) -> Iterator[sqlite3.Connect
     cannot be written.
     """
     path = Path(out) / NAME
-    if not path.exists():
+    if not path.exists() or not path.stat().st_size:  # empty: a grader is about to fill it
         if (path.parent / "results").is_dir():
             raise NoEvidence(
                 f"{out} holds results of an earlier version of the course (results/, attempts/).",

@@ -171,6 +171,9 @@ def test_a_folder_without_results_says_so(tmp_path: Path) -> None:
     with pytest.raises(NoEvidence, match="grade DIR"):
         results.read_all(tmp_path / "nowhere")
     assert not (tmp_path / "nowhere").exists()
+    (tmp_path / store.NAME).touch()  # a grader has made it and not filled it yet
+    with pytest.raises(NoEvidence, match="grade DIR"):
+        results.read_all(tmp_path)
 
 
 def test_results_of_an_earlier_version_are_named_and_left_alone(tmp_path: Path) -> None:
