@@ -33,6 +33,7 @@ _HOME = {
     "show_job": "ddp_course.show.diff",
     "slurm_script": "ddp_course.launcher.slurm",
     "stages": "ddp_course.show.stages",
+    "table": "ddp_course.show.compare",
     "timeline": "ddp_course.show.timeline",
 }
 

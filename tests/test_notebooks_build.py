@@ -24,6 +24,9 @@ print("again")
 print("again")
 
 # %%
+guess = predict("How many?", choices=[1, 2])
+
+# %%
 # %%job my_job
 print("a rank")
 """
@@ -55,6 +58,8 @@ def test_a_notebook_has_a_kernel_stable_ids_tags_and_no_outputs(builder: ModuleT
     assert len({cell.id for cell in notebook.cells}) == len(notebook.cells)
     assert notebook.cells[0].source == "# How many ranks?"
     assert notebook.cells[1].metadata == {"tags": ["raises-exception"]}
+    hidden = {"tags": ["hide-input"], "jupyter": {"source_hidden": True}}
+    assert notebook.cells[-2].metadata == hidden, "a prediction's question stands once"
     assert notebook.cells[-1].source.startswith("%%job my_job\n")
     for cell in notebook.cells[1:]:
         assert cell.outputs == []
@@ -65,7 +70,7 @@ def test_a_cell_keeps_its_id_when_another_changes(builder: ModuleType) -> None:
     before = nbformat.reads(builder.build(SOURCE), as_version=4)
     after = nbformat.reads(builder.build(SOURCE.replace("1 / 0", "2 / 0")), as_version=4)
     same = [old.id == new.id for old, new in zip(before.cells, after.cells, strict=True)]
-    assert same == [True, False, True, True, True]
+    assert same == [True, False, True, True, True, True]
 
 
 def test_out_of_date_and_stray_notebooks_are_named(builder: ModuleType, tmp_path: Path) -> None:

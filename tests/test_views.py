@@ -27,6 +27,7 @@ from ddp_course import (
     show_diff,
     show_job,
     stages,
+    table,
     timeline,
 )
 from ddp_course.errors import BadArgument, NoEvidence
@@ -436,6 +437,19 @@ def test_a_comparison_says_what_is_missing() -> None:
         compare({}, "total")
 
 
+def test_what_a_run_reported_is_a_table() -> None:
+    run = launch("hello_ranks", ranks=2, steps=2)
+    shown = table(run, "step", "total", "nothing")
+    assert shown.rows == ((0, 3, None), (1, 3, None)) and shown.ranks == ()
+    assert str(shown).splitlines()[1].split() == ["0", "3", "–"]
+    both = table(run, "step", rank=None)
+    assert both.ranks == (0, 0, 1, 1) and "rank&nbsp;1" in both._repr_html_()
+    with pytest.raises(NoEvidence, match="'nothing'"):
+        table(run, "nothing")
+    with pytest.raises(BadArgument, match="no columns"):
+        table(run)
+
+
 def test_a_diff_shows_what_changed_and_hides_the_rest(tmp_path: Path) -> None:
     lines = [f"x{number} = {number}" for number in range(40)]
     (tmp_path / "a_job.py").write_text("\n".join(lines))
@@ -582,6 +596,7 @@ def test_what_is_no_run_is_answered_in_words(no_run: Any) -> None:
         attempts,
         stages,
         lambda run: compare({"a": run}, "loss"),
+        lambda run: table(run, "loss"),
     ]
     if not isinstance(no_run, str | Path):  # these two take a folder, too
         views += [collectives, diagnose]

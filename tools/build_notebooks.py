@@ -33,8 +33,13 @@ def build(source: str) -> str:
         words = f"{cell.cell_type}\n{cell.source}"
         seen[words] += 1
         cell["id"] = hashlib.sha256(f"{words}\n{seen[words]}".encode()).hexdigest()[:12]
-        tags = cell.metadata.get("tags")
-        cell["metadata"] = {"tags": tags} if tags else {}
+        tags = list(cell.metadata.get("tags", []))
+        cell["metadata"] = {}
+        if cell.source.startswith("guess = predict("):  # its question stands once: in its output
+            tags.append("hide-input")
+            cell["metadata"]["jupyter"] = {"source_hidden": True}
+        if tags:
+            cell["metadata"]["tags"] = tags
         if cell.cell_type == "code":
             cell.update(outputs=[], execution_count=None)
     notebook = nbformat.from_dict(

@@ -21,6 +21,7 @@ import nbformat
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 from nbconvert import HTMLExporter
+from nbconvert.preprocessors import TagRemovePreprocessor
 
 ROOT = Path(__file__).resolve().parent.parent
 CELL_LIMIT_S = 300
@@ -55,9 +56,11 @@ def run_notebook(path: Path, out: Path) -> Page:
         first = notebook.cells[begun[-1]].source.strip().partition("\n")[0]
         last = re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip().splitlines()[-1:]
         said = f"FAILED in cell {begun[-1] + 1} ({first}): {''.join(last)}"
-    body, _ = HTMLExporter(template_name="lab").from_notebook_node(
-        notebook, resources={"metadata": {"name": path.stem}}
+    exporter = HTMLExporter(template_name="lab")
+    exporter.register_preprocessor(
+        TagRemovePreprocessor(remove_input_tags={"hide-input"}), enabled=True
     )
+    body, _ = exporter.from_notebook_node(notebook, resources={"metadata": {"name": path.stem}})
     (out / f"{path.stem}.html").write_text(body, encoding="utf-8")
     title = notebook.cells[0].source.partition("\n")[0].removeprefix("# ")
     return Page(path.stem, title, said)

@@ -1,4 +1,4 @@
-"""compare({…}, "loss"): several runs in one table, a row for each."""
+"""compare({…}, "loss"): several runs in one table. table(run, "step", "loss"): the rows of one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ddp_course.errors import BadArgument, NoEvidence
 from ddp_course.run.run import check_run
-from ddp_course.show.document import Document, Shown, Table
+from ddp_course.show.document import Document, Rank, Shown, Table, Words
 
 if TYPE_CHECKING:
     from ddp_course.run.run import Run
@@ -37,6 +37,38 @@ def compare(runs: Mapping[str, Run], *names: str, rank: int = 0) -> Comparison:
     return Comparison(names, rows)
 
 
+def table(run: Run, *names: str, rank: int | None = 0) -> Rows:
+    """A row for each time that `rank` (None: each rank) reported the first name, with the others.
+
+    Waits for the run to end. Raises NoEvidence if the first name was never reported.
+    """
+    if not names:
+        raise BadArgument("There are no columns.", action='table(run, "step", "loss")')
+    check_run(run)
+    reported = [one for one in run.metrics if names[0] in one and rank in (None, one["rank"])]
+    if not reported:
+        run.value(names[0], rank or 0)  # says what there is
+    ranks = tuple(one["rank"] for one in reported) if rank is None else ()
+    return Rows(names, tuple(tuple(one.get(name) for name in names) for one in reported), ranks)
+
+
+@dataclass(frozen=True, repr=False)
+class Rows(Shown):
+    """What a run reported, row by row; `ranks` says whose each row is, where they are several."""
+
+    names: tuple[str, ...]
+    rows: tuple[tuple[Any, ...], ...]
+    ranks: tuple[int, ...] = ()
+
+    def document(self) -> Document:
+        head = [name.replace("_", " ") for name in self.names]
+        cells: list[list[Words]] = [[_said(value) for value in row] for row in self.rows]
+        if self.ranks:
+            head = ["", *head]
+            cells = [[Rank(n), *row] for n, row in zip(self.ranks, cells, strict=True)]
+        return Document(Table(head, cells))
+
+
 @dataclass(frozen=True, repr=False)
 class Comparison(Shown):
     """Runs side by side; `rows` has each run's values in the order of `names`."""
@@ -58,7 +90,11 @@ def _last(run: Run, name: str, rank: int) -> Any:
 
 
 def _said(value: Any) -> str:
-    """A fraction with three digits; anything else as it is."""
+    """A fraction with three digits, a list without brackets, yes or no; anything else as it is."""
     if isinstance(value, float):
         return f"{value:.3g}"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ", ".join(map(_said, value))
     return "–" if value is None else str(value)
