@@ -6,7 +6,9 @@ every verdict can be tested on machines that we do not have.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
+import importlib.util
 import json
 import os
 import platform
@@ -114,12 +116,14 @@ class Report(Shown):
         return f"✓ torch {value['torch']}, Python {python}, {where}"
 
 
-def doctor(*, short: bool = False) -> Report:
-    """Look at this machine and judge it. Takes as long as one `import torch`.
+def doctor(*, short: bool = False, fresh: bool = False) -> Report:
+    """Look at this machine and judge it.
 
     short: one line, that opens to all of it, unless there is a problem.
+    fresh: import torch to ask it, for some seconds, also if it has answered since this machine
+    started and is still the same.
     """
-    return replace(judge(look()), short=short)
+    return replace(judge(look(fresh=fresh)), short=short)
 
 
 def judge(facts: Facts) -> Report:
@@ -162,9 +166,9 @@ def proves(gpus: int) -> str:
     )
 
 
-def look() -> Facts:
-    """See what there is. Imports no torch here: a short process of its own answers for it."""
-    answer, torch_error = _ask_torch()
+def look(*, fresh: bool = False) -> Facts:
+    """See what there is. Imports no torch here: a short process of its own answers for it, once."""
+    answer, torch_error = _ask_torch_once(fresh)
     return Facts(
         python=sys.version_info[:3],
         executable=sys.executable,
@@ -320,6 +324,39 @@ def _warm_start(facts: Facts) -> Row:
 
 def _sandbox() -> Row:
     return Row("sandbox", "only for grading others' work: doctor --grading tries it")
+
+
+def _ask_torch_once(fresh: bool) -> tuple[dict[str, Any], str]:
+    """What torch answers, kept beside the runs until it, the devices or this boot are others."""
+    if sys.platform == "win32":
+        return _ask_torch()
+    from ddp_course import disk  # not on Windows, where this report is all that there is
+    from ddp_course.run.folder import runs_folder
+
+    kept, asked_of = runs_folder() / "torch.json", _torch_here()
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+        found = disk.read_json(kept)
+        if not fresh and found["of"] == asked_of:
+            return dict(found["answer"]), ""
+    answer, error = _ask_torch()
+    if not error:
+        with contextlib.suppress(OSError):  # then it is asked again
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            disk.write(kept, json.dumps({"of": asked_of, "answer": answer}))
+    return answer, error
+
+
+def _torch_here() -> list[Any]:
+    """What torch's answer depends on, as far as it shows without an import."""
+    spec = importlib.util.find_spec("torch")
+    found = [] if spec is None or spec.origin is None else [Path(spec.origin).with_name("version.py")]
+    found += [Path("/proc/sys/kernel/random/boot_id"), *Path("/dev").glob("nvidia*")]
+    seen: list[Any] = [sys.executable, _version("torch"), os.environ.get("CUDA_VISIBLE_DEVICES")]
+    for path in sorted(found):
+        with contextlib.suppress(OSError):
+            text = path.read_text() if path.name == "boot_id" else path.stat().st_mtime_ns
+            seen.append([str(path), text])
+    return seen
 
 
 def _ask_torch() -> tuple[dict[str, Any], str]:

@@ -16,7 +16,7 @@ FLOORS: dict[str, str] = {
     "process": "errors",  # warm.py only: the others are programs that are run by path
     "disk": "errors",
     "rank": "errors",
-    "machine": "errors disk",
+    "machine": "errors disk run",
     "copies": "errors disk",
     "run": "errors disk",
     "observe": "errors disk run",

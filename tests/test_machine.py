@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import os
 import socket
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -149,6 +152,25 @@ def test_this_machine_can_run_the_course() -> None:
     here = doctor()
     assert here.ok, str(here)
     assert {row.name for row in here.rows} >= {"Python", "torch", "cores", "/dev/shm", "sandbox"}
+
+
+def test_torch_is_asked_once_until_something_differs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[list[str]] = []
+    answer = json.dumps({"gpus": [], "backends": {"gloo": True}})
+
+    def run(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+        asked.append(command)
+        broken = os.environ.get("CUDA_VISIBLE_DEVICES") == "broken"
+        return subprocess.CompletedProcess(command, int(broken), answer, "ImportError: no")
+
+    monkeypatch.setenv("DDP_COURSE_RUNS", str(tmp_path / "runs"))
+    monkeypatch.setattr(subprocess, "run", run)
+    assert [doctor().ok, doctor(short=True).ok, len(asked)] == [True, True, 1]
+    assert [doctor(fresh=True).ok, len(asked)] == [True, 2]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "broken")
+    assert [doctor().ok, doctor().ok, len(asked)] == [False, False, 4]  # no failure is kept
 
 
 def test_the_doctor_imports_no_torch_into_the_kernel() -> None:

@@ -63,7 +63,7 @@ def _add_doctor(commands: Any) -> None:
 def _doctor(given: argparse.Namespace) -> int:
     from ddp_course.machine import doctor
 
-    report = doctor()
+    report = doctor(fresh=True)
     print(report)
     if given.grading and (code := hand_over(["doctor"])):
         return code

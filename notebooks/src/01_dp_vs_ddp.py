@@ -37,7 +37,7 @@ from ddp_course import check, compare, doctor, explore, launch, parts, predict, 
 # what is timed holds for this one, and depends on how many cores are free.
 
 # %%
-doctor()
+doctor(short=True)
 
 # %% [markdown]
 # ## What does the real DataParallel do here?

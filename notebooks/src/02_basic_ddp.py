@@ -33,7 +33,7 @@ from ddp_course import check, doctor, explore, launch, predict, show_diff, show_
 # ## What can this machine prove?
 
 # %%
-doctor()
+doctor(short=True)
 
 # %% [markdown]
 # ## Where do we start?

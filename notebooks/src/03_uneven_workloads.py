@@ -46,7 +46,7 @@ from ddp_course import (
 # ## What can this machine prove?
 
 # %%
-doctor()
+doctor(short=True)
 
 # %% [markdown]
 # Nothing in this lesson is about the speed of a device. Waiting, hanging and wrong averages are the

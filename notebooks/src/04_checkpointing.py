@@ -36,7 +36,7 @@ from ddp_course import check, compare, doctor, explore, launch, parts, predict, 
 # your disk, and says nothing about another one.
 
 # %%
-doctor()
+doctor(short=True)
 
 # %% [markdown]
 # ## What does a training consist of?

@@ -38,7 +38,7 @@ from ddp_course import check, compare, doctor, explore, launch, predict, show_di
 # and the run says so.
 
 # %%
-doctor()
+doctor(short=True)
 
 # %% [markdown]
 # ## Which model do we cut?

@@ -34,7 +34,7 @@ from ddp_course import attempts, check, doctor, launch, predict, show_diff, show
 # ## What can this machine prove?
 
 # %%
-doctor()
+doctor(short=True)
 
 # %% [markdown]
 # ## How do I leave the notebook?

@@ -47,7 +47,7 @@ from ddp_course import (
 # are those of this machine's network, or, between ranks on one CPU, of its memory.
 
 # %%
-doctor()
+doctor(short=True)
 
 # %% [markdown]
 # ## What must be added to a DDP loop?

@@ -34,7 +34,7 @@ from ddp_course import check, collectives, compare, diagnose, doctor, launch, pr
 # ## What can this machine prove?
 
 # %%
-doctor()
+doctor(short=True)
 
 # %% [markdown]
 # Who waits for whom does not depend on the device. What a rank *says* about it does: the texts below
