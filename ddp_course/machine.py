@@ -349,7 +349,9 @@ def _ask_torch_once(fresh: bool) -> tuple[dict[str, Any], str]:
 def _torch_here() -> list[Any]:
     """What torch's answer depends on, as far as it shows without an import."""
     spec = importlib.util.find_spec("torch")
-    found = [] if spec is None or spec.origin is None else [Path(spec.origin).with_name("version.py")]
+    found = (
+        [] if spec is None or spec.origin is None else [Path(spec.origin).with_name("version.py")]
+    )
     found += [Path("/proc/sys/kernel/random/boot_id"), *Path("/dev").glob("nvidia*")]
     seen: list[Any] = [sys.executable, _version("torch"), os.environ.get("CUDA_VISIBLE_DEVICES")]
     for path in sorted(found):

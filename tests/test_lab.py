@@ -79,6 +79,21 @@ def test_prints_the_address_of_the_first_lesson(lab: tuple[psutil.Process, str])
     assert get(url)[0] == 200
 
 
+def test_a_second_start_opens_the_one_that_runs(lab: tuple[psutil.Process, str]) -> None:
+    process, url = lab
+    env = process.environ()
+    second = subprocess.run(
+        [sys.executable, str(Path(env["PYTHONPATH"]) / "tools" / "lab.py")],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert second.returncode == 0, second.stderr
+    assert "already runs" in second.stdout
+    assert url in second.stdout
+
+
 def test_keeps_its_token(lab: tuple[psutil.Process, str]) -> None:
     base, token = re.split(r"/lab/\S+\?", lab[1])
     assert get(f"{base}/api/contents")[0] == 403

@@ -1,4 +1,7 @@
-"""Open JupyterLab at the first lesson: on loopback only, with its token, in the whole project."""
+"""Open JupyterLab at the first lesson: on loopback only, with its token, in the whole project.
+
+Where one already serves this project, that one is opened: two would write the same notebooks.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,12 @@ import sys
 import webbrowser
 from pathlib import Path
 
+from jupyter_server import serverapp
+
 from ddp_course import copies
 
 ROOT = Path(__file__).resolve().parent.parent
-FIRST = "00_start_here.ipynb"
+LESSON = f"lab/tree/{copies.HOME.name}/notebooks/00_start_here.ipynb"
 
 
 def command(*, uid: int, browser: bool) -> list[str]:
@@ -18,7 +23,7 @@ def command(*, uid: int, browser: bool) -> list[str]:
     flags = [
         "--ServerApp.ip=127.0.0.1",
         f"--ServerApp.root_dir={ROOT}",
-        f"--LabApp.default_url=/lab/tree/{copies.HOME.name}/notebooks/{FIRST}",
+        f"--LabApp.default_url=/{LESSON}",
         "--log-level=WARN",
     ]
     if uid == 0:
@@ -47,9 +52,22 @@ def has_browser() -> bool:
     return True
 
 
+def running() -> str | None:
+    """The address of the first lesson in a JupyterLab that already serves this project."""
+    for server in serverapp.list_running_servers():
+        if Path(server["root_dir"]).resolve() == ROOT:
+            return f"{server['url']}{LESSON}?token={server['token']}"
+    return None
+
+
 def main() -> None:
     start = command(uid=os.getuid(), browser=has_browser())
     sys.stdout.write(f"{copies.lay_out()}\n")
+    if address := running():
+        sys.stdout.write(f"JupyterLab already runs here; this is its address:\n    {address}\n")
+        if has_browser():
+            webbrowser.open(address)
+        return
     sys.stdout.write("Starting JupyterLab; Ctrl-C twice ends it.\n")
     sys.stdout.flush()
     os.execve(start[0], [*start, *sys.argv[1:]], environment())
