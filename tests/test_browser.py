@@ -89,7 +89,7 @@ def test_lesson_00(page: Page, lab: str) -> None:
     errors = page.locator("[data-mime-type='application/vnd.jupyter.error']")
     assert errors.all_inner_texts() == []
 
-    said, figure = page.locator(".ddpc-said"), page.locator("svg[aria-label*='waited_ms']")
+    said, figure = page.locator(".ddpc-said"), page.locator("svg[aria-label*='total']")
     expect(said).to_contain_text("measured now: ranks 2", timeout=SLOW_MS)
     names = figure.locator("text", has_text="rank")
     expect(names).to_have_count(2)

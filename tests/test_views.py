@@ -20,6 +20,8 @@ from ddp_course import (
     collectives,
     compare,
     diagnose,
+    differences,
+    each_rank,
     explore,
     launch,
     parts,
@@ -448,6 +450,28 @@ def test_what_a_run_reported_is_a_table() -> None:
         table(run, "nothing")
     with pytest.raises(BadArgument, match="no columns"):
         table(run)
+
+
+def test_ranks_are_compared_in_a_table() -> None:
+    run = launch("hello_ranks", ranks=2, steps=2)
+    assert each_rank(run, "total", "backend").rows == {"rank 0": (3, "gloo"), "rank 1": (3, "gloo")}
+    with pytest.raises(NoEvidence, match="'nothing'"):
+        each_rank(run, "total", "nothing")
+    with pytest.raises(BadArgument, match="no columns"):
+        each_rank(run)
+
+
+def test_a_difference_is_a_number_and_words() -> None:
+    whole = launch("train_whole_model", ranks=1)
+    cut = launch("train_pipeline", ranks=2)
+    shown = differences({"itself": whole, "in two": cut}, whole)
+    assert shown.words == {"itself": "exactly equal", "in two": "equal up to rounding"}
+    assert 0 < shown.values["in two"] < 1e-8, "the pieces of all ranks, put together"
+    assert str(shown).splitlines()[1].split() == ["itself", "0", "exactly", "equal"]
+    one, two = launch("hello_ranks", ranks=1, steps=1), launch("hello_ranks", ranks=2, steps=1)
+    assert differences({"two": two}, one, "total").words == {"two": "different"}
+    with pytest.raises(BadArgument, match="the oracle 1210"):
+        differences({"halves": cut}, launch("train_ddp", ranks=1))
 
 
 def test_a_diff_shows_what_changed_and_hides_the_rest(tmp_path: Path) -> None:

@@ -82,6 +82,22 @@ class Comparison(Shown):
         return Document(Table(head, rows))
 
 
+def each_rank(run: Run, *names: str) -> Comparison:
+    """A row for each rank: what it reported last under each name; "–" if it reported nothing.
+
+    Raises BadArgument without names, and NoEvidence for a name that no rank reported.
+    """
+    if not names:
+        raise BadArgument("There are no columns.", action='each_rank(run, "loss")')
+    check_run(run)
+    columns = [run.by_rank(name) for name in names]
+    for name, column in zip(names, columns, strict=True):
+        if not column:
+            run.value(name)  # says what there is
+    rows = {f"rank {n}": tuple(column.get(n) for column in columns) for n in range(run.ranks)}
+    return Comparison(names, rows)
+
+
 def _last(run: Run, name: str, rank: int) -> Any:
     try:
         return run.value(name, rank)
