@@ -15,9 +15,13 @@ import json
 import os
 import stat
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
+
+import msgspec
 
 PACKAGE = Path(__file__).parent
+
+T = TypeVar("T")
 
 
 def open_file(path: str | Path) -> IO[bytes]:
@@ -41,6 +45,30 @@ def read_bytes(path: str | Path, most: int) -> bytes:
 def read_json(path: str | Path, most: int = 16_000_000) -> Any:
     """The JSON value of a regular file. Raises OSError as `read_bytes`, ValueError for no JSON."""
     return parse_json(read_bytes(path, most))
+
+
+def read_as(kind: type[T], path: str | Path, most: int = 16_000_000) -> T:
+    """What a JSON file holds, as a class whose annotations are its schema (msgspec).
+
+    Raises OSError as `read_bytes`, ValueError for anything else than the schema allows.
+    """
+    return parse_as(kind, read_bytes(path, most))
+
+
+def parse_as(kind: type[T], text: str | bytes) -> T:
+    """JSON as a class whose annotations are its schema. Raises ValueError."""
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
+        raise ValueError(str(error)) from None
+
+
+def check(kind: Any, value: Any) -> None:
+    """Raise ValueError unless a JSON value is as a class's annotations say."""
+    try:
+        msgspec.convert(value, kind, str_keys=True)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise ValueError(str(error)) from None
 
 
 def parse_json(text: str | bytes) -> Any:

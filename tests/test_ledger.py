@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from ddp_course import collectives
 from ddp_course.errors import NoEvidence
 from ddp_course.observe import ledger
-from ddp_course.observe.ledger import ANY_RANK, Ledger, align, first_divergence, pairs, read
+from ddp_course.observe.align import align, first_divergence, pairs
+from ddp_course.observe.ledger import ANY_RANK, Ledger, read
 
 EVIL = "<script>alert('x')</script>"
 CODE = {"file": "/home/ada/train.py", "line": 31, "function": "main", "code": "loss.backward()"}
@@ -35,7 +36,7 @@ def pair(n: int, direction: str, peer: int, **more: Any) -> dict[str, Any]:
 
 def raw(rank: int, entries: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
     return {
-        "version": 1, "rank": rank, "attempt": 0, "why": "asked", "t": 2000.0, "exit_code": None,
+        "version": 2, "rank": rank, "attempt": 0, "why": "asked", "t": 2000.0, "exit_code": None,
         "entries": entries, "dropped": 0, "exception": None, "stack": [CODE], **more,
     }  # fmt: skip
 
@@ -92,7 +93,7 @@ def test_when_a_ledger_was_written(tmp_path: Path) -> None:
 
 
 DAMAGED: dict[str, Any] = {
-    "version": 2, "rank": 3, "attempt": -1, "why": "because", "t": float("nan"),
+    "version": 1, "rank": 3, "attempt": -1, "why": "because", "t": float("nan"),
     "exit_code": "1", "entries": {}, "dropped": True, "exception": [], "stack": [{}], "groups": [],
 }  # fmt: skip
 DAMAGED_ENTRY: dict[str, Any] = {

@@ -12,7 +12,8 @@ from launching import script, until
 
 from ddp_course import Run, launch
 from ddp_course.observe import ledger, recorder
-from ddp_course.observe.ledger import Entry, first_divergence, read
+from ddp_course.observe.align import align, first_difference, first_divergence, pairs
+from ddp_course.observe.ledger import Entry, read
 from ddp_course.observe.recorder import calls, frames
 from ddp_course.observe.recorder.parts import Parts
 
@@ -106,7 +107,7 @@ def test_a_healthy_job_leaves_equal_ledgers(healthy: Run) -> None:
         1: ("exit", 0),
     }
     assert first_divergence(found) is None
-    assert {row.verdict for row in ledger.align(found)} == {"same"}
+    assert {row.verdict for row in align(found)} == {"same"}
     names = sorted(path.name for path in healthy.folder.iterdir() if "ledger" in path.name)
     assert names == ["ledger-0-0.json", "ledger-1-0.json"]
 
@@ -254,7 +255,7 @@ def test_passes_of_the_loop_are_counted(facts: Run) -> None:
 
 
 def test_the_first_pass_and_parameter_that_differ_are_told(facts: Run) -> None:
-    found = ledger.first_difference(read(facts.folder))
+    found = first_difference(read(facts.folder))
     assert found is not None
     assert (found.after, found.since, found.ranks) == (3, 2, (2,))
     assert "1.bias" in found.parameters
@@ -262,7 +263,7 @@ def test_the_first_pass_and_parameter_that_differ_are_told(facts: Run) -> None:
 
 def test_root_reduction_members_and_strays_are_told(facts: Run) -> None:
     found = read(facts.folder)
-    rows = [row for row in ledger.align(found) if row.verdict != "same"]
+    rows = [row for row in align(found) if row.verdict != "same"]
     assert [row.entries[0].op for row in rows if row.entries[0]] == [*["all_reduce"] * 2, "reduce"]
     loss = first_divergence(found)
     assert loss is not None
@@ -353,7 +354,7 @@ def test_a_rank_that_leaves_by_the_back_door_has_a_ledger(ends: Run) -> None:
 
 
 def test_a_pair_in_a_group_has_the_ranks_of_the_job(ends: Run) -> None:
-    assert [(set(row.entries), row.verdict) for row in ledger.pairs(read(ends.folder))] == [
+    assert [(set(row.entries), row.verdict) for row in pairs(read(ends.folder))] == [
         ({2, 3}, "same")
     ]
 

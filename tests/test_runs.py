@@ -138,7 +138,6 @@ class TestOpen:
             {"exit_codes": [1]}, {"wall_s": "long"}, {"wall_s": 10**400}, {"failure": "boom"},
             {"failure": {}}, {"failure": {"what": 3, "rank": 0}},
             {"failure": {**RESULT["failure"], "where": {"x": "y"}}},
-            {"failure": {**RESULT["failure"], "extra": 1}},
         ],
         ids=str,
     )  # fmt: skip
@@ -151,6 +150,11 @@ class TestOpen:
         (folder / name).write_text(json.dumps({**whole, **change}))
         with pytest.raises(NoSuchRun):
             Run.open(folder)
+
+    def test_what_a_later_version_adds_is_passed_over(self, folder: Path) -> None:
+        failure = {**RESULT["failure"], "extra": 1}
+        (folder / "result.json").write_text(json.dumps({**RESULT, "failure": failure, "more": 1}))
+        assert Run.open(folder).failure.what == failure["what"]
 
     def test_other_things_are_no_run(self, tmp_path: Path, folder: Path) -> None:
         (tmp_path / "file").write_text("x")

@@ -18,8 +18,9 @@ from typing import Any
 
 from ddp_course.diagnosis.source import Source
 from ddp_course.diagnosis.words import call_text, named, place_text
-from ddp_course.observe import ledger, output
-from ddp_course.observe.ledger import Entry, Frame, Ledger, Row
+from ddp_course.observe import align, output
+from ddp_course.observe.align import Row
+from ddp_course.observe.ledger import Entry, Frame, Ledger
 from ddp_course.observe.output import Lines, Observed
 from ddp_course.run.failure import exit_text
 
@@ -69,7 +70,7 @@ class Evidence:
     @cached_property
     def rows(self) -> list[Row]:
         """The ranks' collectives, aligned."""
-        return ledger.align(self.ledgers)
+        return align.align(self.ledgers)
 
     @property
     def failed(self) -> list[int]:

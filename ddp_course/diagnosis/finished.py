@@ -5,8 +5,8 @@ from __future__ import annotations
 from ddp_course.diagnosis.evidence import Evidence
 from ddp_course.diagnosis.kinds import Cause
 from ddp_course.diagnosis.words import brought, call_name, call_text, counted, named
-from ddp_course.observe import ledger
-from ddp_course.observe.ledger import pairs
+from ddp_course.observe.align import Difference, first_difference, pairs
+from ddp_course.observe.ledger import Replica
 
 
 def unlike(e: Evidence) -> Cause | None:
@@ -40,11 +40,11 @@ def diverged(e: Evidence) -> Cause | None:
     """Replicas that should be equal and are not: nothing failed, and the training is wrong."""
     if order := _other_order(e):
         return order
-    part = ledger.first_difference(e.ledgers)
+    part = first_difference(e.ledgers)
     return _by_digests(e) if part is None else _parted(e, part)
 
 
-def _parted(e: Evidence, part: ledger.Difference) -> Cause:
+def _parted(e: Evidence, part: Difference) -> Cause:
     """From which step on, in which parameters, and why."""
     names, replica = part.parameters, part.replica
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
@@ -78,7 +78,7 @@ def _scales(e: Evidence) -> str:
 
 def _other_order(e: Evidence) -> Cause | None:
     """Layers that the ranks registered in different orders: DDP pairs parameters by their place."""
-    models: dict[tuple[int, tuple[int, ...]], dict[int, ledger.Replica]] = {}
+    models: dict[tuple[int, tuple[int, ...]], dict[int, Replica]] = {}
     for rank, mine in e.ledgers.items():
         for replica in mine.replicas:
             models.setdefault((replica.number, replica.ranks), {})[rank] = replica
@@ -121,8 +121,9 @@ def _digests(e: Evidence) -> dict[str, dict[int, str]]:
             number = seen[rank, name] = seen.get((rank, name), 0) + 1
             found.setdefault(f"{name}, check {number}", {})[rank] = value
     for rank, mine in e.ledgers.items():
-        for name, value in mine.digests.items():
-            found.setdefault(name, {})[rank] = value
+        for replica in mine.replicas:
+            for name, value in replica.digests.items():
+                found.setdefault(name, {})[rank] = value
     return found
 
 

@@ -39,7 +39,8 @@ from ddp_course.diagnosis.words import (
     named,
     seconds,
 )
-from ddp_course.observe.ledger import Entry, Row
+from ddp_course.observe.align import Row
+from ddp_course.observe.ledger import Entry
 
 _FORWARD = "buffers before forward"  # of a forward that one rank makes alone
 

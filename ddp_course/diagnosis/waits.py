@@ -52,7 +52,8 @@ from ddp_course.diagnosis.words import (
     shortened,
 )
 from ddp_course.observe import ledger, output
-from ddp_course.observe.ledger import Entry, Row
+from ddp_course.observe.align import Row, pairs
+from ddp_course.observe.ledger import Entry
 
 _SHORT_S = 2.5  # an absence that says nothing yet of a rank that is at work
 _EARLIER_ROW_MAY_BE_WHY = "different-collectives", "uneven-steps", "one-rank-only", "other-order"
@@ -422,7 +423,7 @@ def _talk(e: Evidence, rank: int) -> Talk | None:
 
 def _unanswered(e: Evidence, rank: int) -> Entry | None:
     """The message begun by this rank of which its peer knows nothing; a recv before a send."""
-    open_rows = [row for row in ledger.pairs(e.ledgers) if row.verdict == "missing"]
+    open_rows = [row for row in pairs(e.ledgers) if row.verdict == "missing"]
     mine = [entry for row in open_rows if (entry := row.entries.get(rank)) is not None]
     return min(mine, key=lambda n: (n.p2p is not None and n.p2p.direction, n.t), default=None)
 

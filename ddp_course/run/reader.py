@@ -10,7 +10,7 @@ import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ddp_course import disk
 from ddp_course.run import schema
@@ -26,15 +26,20 @@ _MAX_EVENTS = 64 << 20  # bytes of one rank's events that are read
 _MAX_LINES = 512 << 20  # bytes of lines.jsonl; beyond it the logs are read, which have limits
 
 
+Kind = Literal["stdout", "stderr"]
+_KINDS: dict[str, Kind] = {"stdout": "stdout", "stderr": "stderr"}
+_Stream = tuple[Path, int | None, int, Kind]  # a file, its rank, the attempt
+
+
 @dataclass(frozen=True)
 class Line:
     """One whole line of output."""
 
-    t_s: float  # seconds since the launch
-    rank: int | None  # None: torchrun itself
-    stream: str  # "stdout" or "stderr"
+    t_s: schema.Seconds  # since the launch
+    rank: schema.Rank | None  # None: torchrun itself
+    stream: Kind
     text: str
-    attempt: int = 0
+    attempt: schema.Count = 0
 
     @property
     def words(self) -> str:
@@ -54,7 +59,7 @@ class Reader:
         self._inodes: dict[Path, int] = {}
         self._pieces: dict[Path, bytes] = {}
         self._room: dict[Path, int] = {}  # bytes of memory that its lines may still take
-        self._found: list[tuple[Path, int | None, int, str]] = []
+        self._found: list[_Stream] = []
         self._searched_s = 0.0
 
     def poll(self, now_s: float, *, last: bool = False) -> bool:
@@ -69,22 +74,22 @@ class Reader:
                 self._take_event(text)
         return (len(self.lines), len(self.events)) != before
 
-    def _streams(self, last: bool) -> list[tuple[Path, int | None, int, str]]:
+    def _streams(self, last: bool) -> list[_Stream]:
         """Searched for now and then, unless there is none yet: a live job feels each search."""
         if len(self._found) < 2 or last or time.monotonic() - self._searched_s > _SEARCH_S:
             self._found, self._searched_s = self._search(), time.monotonic()
         return self._found
 
-    def _search(self) -> list[tuple[Path, int | None, int, str]]:
-        found: list[tuple[Path, int | None, int, str]] = []
+    def _search(self) -> list[_Stream]:
+        found: list[_Stream] = []
         patterns = "logs/*/attempt_*/*/std*.log", "logs/node-*/*/attempt_*/*/std*.log"
         for path in (path for pattern in patterns for path in self.folder.glob(pattern)):
             rank, attempt = path.parent.name, path.parent.parent.name.removeprefix("attempt_")
             node = path.parents[3].name.removeprefix("node-")
-            if rank.isdigit() and attempt.isdigit() and path.stem in ("stdout", "stderr"):
+            if rank.isdigit() and attempt.isdigit() and (kind := _KINDS.get(path.stem)):
                 # torchrun orders the nodes of one host by process id, and node 0 came first.
                 before = int(node) * self._ranks_per_node if node.isdigit() else 0
-                found.append((path, before + int(rank), int(attempt), path.stem))
+                found.append((path, before + int(rank), int(attempt), kind))
         found.sort(key=lambda one: one[1:])
         return [*found, (self.folder / "torchrun.log", None, 0, "stderr")]
 
@@ -145,12 +150,9 @@ def _end_of(path: Path) -> list[str]:
 
 
 def stored_lines(folder: Path) -> list[Line]:
-    """The lines that the launcher kept, in order of arrival. Raises OSError, ValueError, TypeError.
+    """The lines that the launcher kept, in order of arrival. Raises OSError, ValueError.
 
     The logs of the ranks hold them as well, without the order.
     """
     stored = disk.read_bytes(folder / "lines.jsonl", _MAX_LINES).splitlines()
-    lines = [Line(**disk.parse_json(one)) for one in stored]
-    for line in lines:
-        schema.check_line(line)
-    return lines
+    return [disk.parse_as(Line, one) for one in stored]

@@ -108,9 +108,9 @@ class Run:
 
     def _read_end(self) -> None:
         result = disk.read_json(self.folder / "result.json")
-        schema.check_result(result)
+        disk.check(schema.Result, result)
         self.reader.poll(0.0, last=True)
-        with contextlib.suppress(OSError, ValueError, TypeError):  # the logs hold them as well
+        with contextlib.suppress(OSError, ValueError):  # the logs hold them as well
             self.reader.lines = stored_lines(self.folder)
         self.close(result)
 
@@ -325,14 +325,15 @@ class Run:
         if said is None and self.control is None:
             with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):
                 said = disk.read_json(self.folder / "failure.json")
-                schema.check_failure(said)
+                disk.check(schema.Failed, said)
         if said is None:
             return None
         by_rank = {
             name: {int(rank): text for rank, text in said.get(name, {}).items()}
             for name in ("where", "consequences")
         }
-        return Failure(**{**said, **by_rank})
+        known = {name: said[name] for name in schema.Failed.__annotations__ if name in said}
+        return Failure(**{**known, **by_rank})
 
     def _find_failure(self) -> Failure:
         try:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from ddp_course.errors import NoEvidence
 from ddp_course.observe import ledger
-from ddp_course.observe.ledger import Divergence, Entry, Ledger, Row
+from ddp_course.observe.align import Divergence, Row, align, first_divergence, pairs
+from ddp_course.observe.ledger import Entry, Ledger
 from ddp_course.run.run import check_run
 from ddp_course.show.document import (
     Document,
@@ -56,9 +57,9 @@ def collectives(run: Run | str | Path) -> Collectives:
             "in a shell started them",
             action="see run.failure; launch(…) and `python -m ddp_course run` keep ledgers",
         )
-    rows = sorted([*ledger.align(ledgers), *ledger.pairs(ledgers)], key=lambda row: row.t)
+    rows = sorted([*align(ledgers), *pairs(ledgers)], key=lambda row: row.t)
     silent = tuple(sorted(set(range(ranks or 0)) - set(ledgers)))
-    return Collectives(ledgers, tuple(rows), ledger.first_divergence(ledgers), silent)
+    return Collectives(ledgers, tuple(rows), first_divergence(ledgers), silent)
 
 
 @dataclass(frozen=True, repr=False)

@@ -41,7 +41,7 @@ from .frames import Source, frames_of, frames_of_traceback
 from .hooks import after_import
 from .progress import Progress
 
-VERSION = 1
+VERSION = 2
 _KEEP_TEXT = 2000  # characters of an exception's text
 _HEARD = signal.SIGTERM, signal.SIGURG
 _ASKED = "DDP_COURSE_RECORD"

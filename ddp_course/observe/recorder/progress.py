@@ -81,7 +81,7 @@ class Progress:
         return {
             "passes": self.passes.total,
             "steps": self.steps.total,
-            "scales": list(self._scales),
+            "scales": dict(self._scales),
             "replicas": [r.record() for r in self._replicas.values() if r.samples],
         }
 
@@ -146,8 +146,8 @@ class _Replica:
         self._names = [name for name, _ in named]
         self._parameters = [weakref.ref(parameter) for _, parameter in named]
         most = max(4, min(_KEEP_SAMPLES, _KEEP_NUMBERS // (len(named) or 1)))
-        self.samples: collections.deque[tuple[int, float, list[int | None]]]
-        self.samples = collections.deque(maxlen=most)
+        self.samples: collections.deque[tuple[int, list[int | None]]]
+        self.samples = collections.deque(maxlen=most)  # passes made, checksums then
 
     def sample(self, after: int) -> None:
         self.stale = False
@@ -155,10 +155,10 @@ class _Replica:
         if model is None or any(getattr(h, "__name__", "") in _APART for h, _ in model._comm_hooks):
             return
         numbers = [_checksum(reference(), after) for reference in self._parameters]
-        self.samples.append((after, time.time(), numbers))
+        self.samples.append((after, numbers))
 
     def record(self) -> dict[str, Any]:
-        return {**self._told, "parameters": self._names, "samples": list(self.samples)}
+        return {**self._told, "parameters": self._names, "samples": dict(self.samples)}
 
 
 def _checksum(parameter: Any, after: int) -> int | None:
