@@ -18,8 +18,11 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Literal
 
+from msgspec import Meta
+
+from ddp_course import disk
 from ddp_course.checks import exercises, files
 from ddp_course.checks.exercises import EXERCISES, exercise_file
 from ddp_course.checks.verdict import SIGNS, WORDS, Verdict
@@ -27,11 +30,7 @@ from ddp_course.errors import CourseError
 from ddp_course.run.folder import runs_folder
 from ddp_course.show.document import Document, Note, Shown, Table, Title
 
-_MOST_BYTES = 1 << 20
-_FIELDS: dict[str, type | tuple[type, ...]] = {
-    "status": str, "points": int, "best": int, "checks": int, "passed": str, "kind": str,
-    "tier": int, "sha256": str,
-}  # fmt: skip
+Count = Annotated[int, Meta(ge=0, lt=10**9)]
 
 
 @dataclass(frozen=True)
@@ -47,13 +46,23 @@ class Entry:
     """
 
     status: str = ""
-    points: int = 0
-    best: int = 0
-    checks: int = 0
+    points: Count = 0
+    best: Count = 0
+    checks: Count = 0
     passed: str = ""
     kind: str = ""
-    tier: int = 0
+    tier: Count = 0
     sha256: str = ""
+
+    def __post_init__(self) -> None:
+        if self.status not in ("", *WORDS):
+            raise ValueError(f"a status {self.status!r:.80}")
+
+
+@dataclass(frozen=True)
+class _Record:
+    version: Literal[1]
+    exercises: dict[str, Entry]
 
 
 @dataclass(frozen=True, repr=False)
@@ -169,32 +178,14 @@ def _read(path: Path) -> tuple[dict[str, Entry], str]:
         if not path.exists():
             return {}, ""
         text = files.read(path)
-        return _entries(json.loads(text)), ""
-    except (CourseError, ValueError, RecursionError):
+        return disk.parse_as(_Record, text).exercises, ""
+    except (CourseError, ValueError):
         aside = path.with_name(f"progress-damaged-{time.strftime('%Y%m%d-%H%M%S')}.json")
         try:
             path.replace(aside)
         except OSError as error:
             return {}, f"{path} is damaged, and cannot be moved away: {error.strerror}."
         return {}, f"{path.name} was damaged; it is kept as {aside}, and a new one begins."
-
-
-def _entries(whole: Any) -> dict[str, Entry]:
-    """The entries of a record. Raises ValueError for anything that this program did not write."""
-    if not isinstance(whole, dict) or whole.get("version") != 1:
-        raise ValueError("not a record of progress")
-    listed = whole.get("exercises")
-    if not isinstance(listed, dict):
-        raise ValueError("no exercises")
-    for values in listed.values():
-        if not isinstance(values, dict) or not values.keys() <= _FIELDS.keys():
-            raise ValueError(f"an entry {values!r:.80}")
-        for name, value in values.items():
-            if type(value) is not _FIELDS[name] or (type(value) is int and not 0 <= value < 10**9):
-                raise ValueError(f"{name} is {value!r:.80}")
-        if values.get("status", "") not in ("", *WORDS):
-            raise ValueError(f"a status {values['status']!r:.80}")
-    return {name: Entry(**values) for name, values in listed.items()}
 
 
 def _digest(path: Path) -> str:
