@@ -13,6 +13,9 @@ import psutil
 import pytest
 from launching import script, until
 
+from ddp_course import launch, timeline
+from ddp_course.observe.recorder.tracing import KEEP_STEPS
+
 COURSE = [sys.executable, "-u", "-m", "ddp_course"]
 HANGS = """
     import os, time
@@ -24,6 +27,24 @@ HANGS = """
     if dist.get_rank() == 1:
         time.sleep(600)  # late for the collective
     dist.all_reduce(torch.ones(1))
+"""
+
+UNMARKED = """
+    import os, torch, torch.distributed as dist
+    from torch.utils.data import DataLoader
+
+    dist.init_process_group("gloo")
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x in DataLoader(torch.ones(40, 4), batch_size=5, num_workers=1):
+        loss = model(x).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as own:
+        torch.ones(3) + 1
+    assert any(event.key == "aten::add" for event in own.key_averages())
+    dist.destroy_process_group()
 """
 
 
@@ -106,3 +127,19 @@ def test_a_script_that_makes_progress_is_not_cut(tmp_path: Path) -> None:
     assert ran(str(job), "--ranks", "1", "--limit", "4", "--", "0.6").returncode == 0
     cut = ran(str(job), "--ranks", "1", "--limit", "4", "--", "60")
     assert cut.returncode == 1 and "4 s" in cut.stdout, cut.stdout
+
+
+@pytest.mark.timeout(280)
+@pytest.mark.parametrize(("warm", "ranks"), [(True, 2), (False, 1)])
+def test_trace_alone_gives_a_timeline(tmp_path: Path, warm: bool, ranks: int) -> None:
+    """A bounded number of steps, also where the script has a profiler and workers of its own."""
+    job = script(tmp_path, UNMARKED)
+    run = launch(str(job), ranks=ranks, warm=warm, trace=True, limit_s=240).wait()
+    assert run.ok, str(run)
+    found = timeline(run)
+    assert found.steps == KEEP_STEPS
+    for rank in found.ranks:
+        assert [span.name for span in rank.spans] == ["forward", "backward", "optimizer"]
+        assert len(rank.collectives) == 1
+    assert "A step ends with the optimizer's. The first 5 steps are traced" in str(found)
+    assert "USDT" not in str(run)

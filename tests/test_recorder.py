@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ from ddp_course import Run, launch
 from ddp_course.observe import ledger, recorder
 from ddp_course.observe.align import align, first_difference, first_divergence, pairs
 from ddp_course.observe.ledger import Entry, read
-from ddp_course.observe.recorder import calls, frames
+from ddp_course.observe.recorder import calls, frames, hooks
 from ddp_course.observe.recorder.parts import Parts
 
 LONG_S = 300.0
@@ -604,3 +605,14 @@ def test_a_deep_stack_keeps_the_learners_line(tmp_path: Path) -> None:
         [("/home/me/train.py", 3, "main"), *[("/v/torch/x.py", 1, "f")] * 900]
     )
     assert told[0]["file"] == "/home/me/train.py" and len(told) == 60
+
+
+def test_each_who_waits_for_a_module_is_told(tmp_path: Path, monkeypatch: Any) -> None:
+    """Several parts of the recorder watch one module of torch."""
+    (tmp_path / "watched_module.py").write_text("x = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    told: list[int] = []
+    for number in range(3):
+        hooks.after_import("watched_module", lambda number=number: told.append(number))
+    importlib.import_module("watched_module")
+    assert told == [0, 1, 2]

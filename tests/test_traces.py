@@ -96,6 +96,31 @@ def test_overlap_of_one_rank(tmp_path: Path) -> None:
     assert rank.extent == (BASE_NS, BASE_NS + 32_000_000)
 
 
+def test_parts_are_found_in_a_script_that_names_none(tmp_path: Path) -> None:
+    """As torch marks them; backward ends where another operation begins."""
+
+    def unmarked(at: float) -> list[Any]:
+        engine = "autograd::engine::evaluate_function: AddmmBackward0"
+        return [
+            event("DistributedDataParallel.forward", at + 1, at + 5),
+            event("aten::linear", at + 2, at + 4),
+            event(engine, at + 6, at + 9),
+            event("aten::mm", at + 7, at + 8),
+            event(engine, at + 10, at + 12),
+            event("aten::mul", at + 13, at + 14),
+            event("Optimizer.step#SGD.step", at + 15, at + 17),
+        ]
+
+    after = [event("aten::mm", 50, 51)]
+    steps = read({0: write(tmp_path, 0, [*unmarked(0), *unmarked(20), *after])})
+    for [rank], start in zip(steps, (0, 20), strict=True):
+        assert [
+            (span.name, round((span.start_ns - BASE_NS) / 1e6) - start, span.ms, span.found)
+            for span in rank.spans
+        ] == [("forward", 1, 4, True), ("backward", 6, 6, True), ("optimizer", 15, 2, True)]
+        assert length(rank.outside) == 1_000_000
+
+
 def test_waiting_lasts_until_the_last_rank_arrives(tmp_path: Path) -> None:
     early = write(tmp_path, 0, step(0, bucket(12, 26), bucket(26, 28)))
     late = write(tmp_path, 1, step(0, bucket(20, 26), bucket(26, 28)))

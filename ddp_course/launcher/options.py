@@ -74,7 +74,7 @@ class Options:
         *_whole(1, MAX_NODES), flag="--nodes",
     )  # fmt: skip
     trace: bool = _option(
-        False, "profile the steps that the job marks with report.traced()",
+        False, "profile the steps that the job marks with traced(), or else the first ones",
         *_SWITCH, flag="--trace",
     )  # fmt: skip
     limit_s: float = _option(

@@ -8,6 +8,7 @@ the ranks of one host need no further alignment.
 What is taken from a trace:
 
     spans        the names that the job gives by `report.span`: forward, backward, optimizer, …
+                 In a script that gives none: what torch itself marks, see `_found_spans`
     compute      on the CPU the `aten::*` and `autograd::engine::evaluate_function*` events of the
                  thread that holds the spans; on a GPU every kernel that is not NCCL's
     collectives  on the CPU the `gloo:*` events of Gloo's own threads; on a GPU NCCL's kernels
@@ -33,6 +34,7 @@ Interval = tuple[int, int]  # start and end in ns; the end is not part of it
 
 _LARGEST_BYTES = 300_000_000
 _LARGEST_US = 1e15  # some thirty years; a foreign number beyond it would overflow
+_BACKWARD = "autograd::engine::evaluate_function"
 _FEWER = "trace fewer steps: put `with traced():` around two or three of them"
 
 
@@ -87,6 +89,7 @@ class Span:
     name: str
     start_ns: int
     end_ns: int
+    found: bool = False  # not named by the job: see _found_spans
 
     @property
     def ms(self) -> float:
@@ -133,6 +136,11 @@ class RankStep:
     def exposed(self) -> list[Interval]:
         """When this rank communicated and computed nothing."""
         return difference(self.communication, self.compute)
+
+    @property
+    def outside(self) -> list[Interval]:
+        """When it computed in none of the spans."""
+        return difference(self.compute, ((s.start_ns, s.end_ns) for s in self.spans))
 
     @property
     def communication_ms(self) -> float:
@@ -182,7 +190,8 @@ def read(traces: Mapping[int, Path], *, host: bool = False) -> list[Step]:
     """The steps that all ranks recorded, in order.
 
     traces: rank → its `trace-<rank>.json`. A step ends with the span "optimizer", or, in a job that
-    names no such span, where the first name of the step comes again.
+    names no such span, where the first name of the step comes again. In a script that names none it
+    ends with the optimizer's step, and what comes after the last one is left out.
     host: what the CPU did, also where a GPU computed.
 
     Raises NoEvidence when a file is missing, cut off, foreign or too large.
@@ -204,6 +213,8 @@ def _read_rank(rank: int, path: Path, host: bool) -> list[RankStep]:
             cause="nothing ran inside `with traced():`, or another program wrote the file",
             action=_FEWER,
         )
+    if not spans:
+        spans = _found_spans(base_ns, events)
     edges = _step_edges(spans)
     return [
         RankStep(
@@ -279,15 +290,11 @@ _Parts = tuple[list[Span], list[Interval], list[Collective]]
 
 def _cpu_events(base_ns: int, events: Sequence[dict[str, Any]]) -> _Parts:
     named = [e for e in events if e.get("cat") == "user_annotation" and e["name"].isidentifier()]
-    threads = Counter(e.get("tid") for e in named) or Counter(
-        e.get("tid") for e in events if e["name"].startswith("aten::")
-    )
-    main = threads.most_common(1)[0][0] if threads else None
+    main = _main_thread(named) or _main_thread(e for e in events if e["name"].startswith("aten::"))
     compute = [
         _interval(base_ns, e)
         for e in events
-        if e.get("tid") == main
-        and e["name"].startswith(("aten::", "autograd::engine::evaluate_function"))
+        if e.get("tid") == main and e["name"].startswith(("aten::", _BACKWARD))
     ]
     collectives = [
         _collective(base_ns, e, e["name"].removeprefix("gloo:"), "Input Dims")
@@ -295,6 +302,40 @@ def _cpu_events(base_ns: int, events: Sequence[dict[str, Any]]) -> _Parts:
         if e["name"].startswith("gloo:")
     ]
     return _spans(base_ns, [e for e in named if e.get("tid") == main]), union(compute), collectives
+
+
+def _main_thread(events: Iterable[dict[str, Any]]) -> object:
+    """The thread of most of these events."""
+    threads = Counter(e.get("tid") for e in events)
+    return threads.most_common(1)[0][0] if threads else None
+
+
+def _found_spans(base_ns: int, events: Sequence[dict[str, Any]]) -> list[Span]:
+    """Parts of a step in a script that names none, where it computes most on the CPU.
+
+    forward     of a DDP model, as DDP marks it
+    backward    operations of the autograd engine, until another operation begins
+    optimizer   the step of an optimizer from torch.optim, as it marks it
+    """
+    main = _main_thread(e for e in events if e["name"].startswith("aten::"))
+    parts: dict[str, list[Interval]] = {"forward": [], "backward": [], "optimizer": []}
+    within = False
+    for event in sorted((e for e in events if e.get("tid") == main), key=lambda e: float(e["ts"])):
+        name, (start, end) = event["name"], _interval(base_ns, event)
+        backward = parts["backward"]
+        if name.startswith(_BACKWARD):
+            if within:
+                start, end = backward[-1][0], max(end, backward.pop()[1])
+            backward.append((start, end))
+            within = True
+        elif within and start >= backward[-1][1] and name.startswith("aten::"):
+            within = False
+        elif name == "DistributedDataParallel.forward":
+            parts["forward"].append((start, end))
+        elif name.startswith("Optimizer.step#"):
+            parts["optimizer"].append((start, end))
+    spans = [Span(name, *one, found=True) for name in parts for one in union(parts[name])]
+    return sorted(spans, key=lambda span: span.start_ns)
 
 
 def _gpu_events(base_ns: int, events: Sequence[dict[str, Any]]) -> _Parts:
@@ -341,7 +382,11 @@ def _elements(size: object) -> int | None:
 
 def _step_edges(spans: Sequence[Span]) -> list[int]:
     """Edges between steps; the first step starts and the last one ends beyond all events."""
+    if found := [span.end_ns for span in spans if span.found and span.name == "optimizer"]:
+        return [0, *found]
     edges = []
+    if any(span.found for span in spans):
+        return [0, 2**63]
     has_optimizer = any(span.name == "optimizer" for span in spans)
     for before, span in pairwise(spans):
         starts = before.name == "optimizer" if has_optimizer else span.name == spans[0].name

@@ -73,7 +73,8 @@ def span(name: str) -> contextlib.AbstractContextManager[Any]:
 def traced() -> Iterator[None]:
     """Profile what runs inside and leave `trace-<rank>.json` in the run's folder.
 
-    The format is the Chrome trace of torch.profiler; `ddp_course.observe.trace` reads it.
+    The format is the Chrome trace of torch.profiler; `ddp_course.observe.trace` reads it. A script
+    that does not say `traced()` has its first steps profiled by the recorder.
     """
     folder = os.environ.get("DDP_COURSE_RUN")
     if os.environ.get(_TRACE) != "1" or folder is None:

@@ -8,8 +8,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
+from ddp_course.diagnosis.words import named
 from ddp_course.errors import BadArgument, NoEvidence
 from ddp_course.observe import trace as traces
+from ddp_course.observe.recorder.tracing import KEEP_STEPS, MOST_S
 from ddp_course.run.run import check_run
 from ddp_course.show import svg
 from ddp_course.show.document import (
@@ -32,11 +34,16 @@ DEFINITION = (
     "collective until the last rank has entered it."
 )
 
+_FIRST = (
+    f"The first {KEEP_STEPS} steps are traced, within {MOST_S:.0f} s; "
+    "`with traced():` in the script chooses others."
+)
 _LEFT, _TOP = 132.0, 6.0
 _MOST_RANKS = 8
 _HEAD = ("rank", "forward ms", "backward ms", "communication ms", "hidden", "exposed ms",
          "waiting ms", "collectives")  # fmt: skip
 _MUCH = 0.25  # of a step: when waiting takes more, that is what the figure says
+_HARDLY = 0.05  # hidden: then it says so as well where communicating is mostly waiting
 
 
 class TracedRun(Protocol):
@@ -143,16 +150,24 @@ class Timeline(Shown):
     @property
     def message(self) -> str:
         """The one thing that the figure says."""
+        waited = {r.rank: r.waiting_ms for r in self.ranks if self._waited_much(r)}
         late = min(self.waiting_ms, key=self.waiting_ms.__getitem__)
-        waited = {rank: ms for rank, ms in self.waiting_ms.items() if ms > _MUCH * self.step_ms}
         if waited and late not in waited:
-            names = ", ".join(map(str, waited))
-            who = f"Rank {names}" if len(waited) == 1 else f"Ranks {names}"
-            most = max(waited.values())
-            return f"{who} waited for rank {late}: {most:.0f} ms of the {self.step_ms:.0f} ms step"
+            who, most = named(waited), max(waited.values())
+            return (
+                f"{who[0].upper()}{who[1:]} waited for rank {late}: "
+                f"{most:.0f} ms of the {self.step_ms:.0f} ms step"
+            )
         if self.hidden_share is None:
             return "No communication in this step"
         return f"{percent(self.hidden_share)} of the communication is hidden behind computation"
+
+    def _waited_much(self, rank: traces.RankStep) -> bool:
+        """Whether its waiting says more of the step than the share that is hidden."""
+        if rank.waiting_ms > _MUCH * self.step_ms:
+            return True
+        hidden = self.hidden_share or 0.0
+        return hidden < _HARDLY and rank.waiting_ms > rank.communication_ms / 2
 
     @property
     def alt(self) -> str:
@@ -191,8 +206,18 @@ class Timeline(Shown):
         less = f" ({drawn} of them drawn; ranks=[…] chooses)" if drawn < self.world_size else ""
         return (
             f"{self.job}, {counted(self.world_size)}{less}: "
-            f"step {self.step + 1} of {self.steps} traced, {self.step_ms:.1f} ms"
-        )
+            f"step {self.step + 1} of {self.steps} traced, {self.step_ms:.1f} ms. {self._steps_are}"
+        ).strip()
+
+    @property
+    def _steps_are(self) -> str:
+        """How the steps were found in a script that names no parts of them."""
+        spans = [span for rank in self.ranks for span in rank.spans]
+        if not all(span.found for span in spans):
+            return ""
+        ends = any(span.name == "optimizer" for span in spans)
+        how = "A step ends with the optimizer's." if ends else "No optimizer's step ends it."
+        return f"{how} {_FIRST}"
 
     @cached_property
     def _drawn(self) -> list[traces.RankStep]:
@@ -254,7 +279,10 @@ class _Band:
         return _LEFT + (start - self.start_ns) * self.scale, y, (end - start) * self.scale
 
     def _spans(self, y: float) -> list[str]:
+        tip = f"rank {self.rank.rank}: computing"
         frames, labels = [], []
+        for busy in self._busy(self.rank.outside):
+            frames.append(svg.box(*self._place(*busy, y + 0.5), _ROW - 1, svg.PALE, tip=tip))
         for span in self.rank.spans:
             x, _, width = self._place(span.start_ns, span.end_ns, y)
             tip = f"rank {self.rank.rank}: {span.name} {span.ms:.2f} ms"
@@ -267,14 +295,14 @@ class _Band:
             tone = svg.STRONG if span.name == "backward" else svg.PALE
             frames += [
                 svg.box(*self._place(*busy, y + 0.5), _ROW - 1, tone, tip=tip)
-                for busy in self._busy((span.start_ns, span.end_ns))
+                for busy in self._busy([(span.start_ns, span.end_ns)])
             ]
         return frames + labels
 
-    def _busy(self, within: traces.Interval) -> list[traces.Interval]:
+    def _busy(self, within: list[traces.Interval]) -> list[traces.Interval]:
         """When the rank computed, without the gaps that are too narrow to be seen."""
         gap_ns = round(0.4 / self.scale)
-        parts = traces.intersection(self.rank.compute, [within])
+        parts = traces.intersection(self.rank.compute, within)
         wide = traces.union((start, end + gap_ns) for start, end in parts)
         return [(start, end - gap_ns) for start, end in wide]
 
@@ -322,7 +350,10 @@ def _legend() -> str:
 
 
 _COLUMNS = 80
-_TEXT_LEGEND = "f forward, b backward, o optimizer; ░ a collective waits, █ it moves data"
+_TEXT_LEGEND = (
+    "f forward, b backward, o optimizer, · computing in another part; "
+    "░ a collective waits, █ it moves data"
+)
 
 
 def _text_band(rank: traces.RankStep, start_ns: int, end_ns: int) -> str:
@@ -334,6 +365,8 @@ def _text_band(rank: traces.RankStep, start_ns: int, end_ns: int) -> str:
         for i in range(first, min(max(int((end - start_ns) * scale), first + 1), _COLUMNS)):
             rows[row][i] = sign
 
+    for start, end in rank.outside:
+        fill(0, start, end, "·")
     for span in rank.spans:
         fill(0, span.start_ns, span.end_ns, span.name[0])
     for c in sorted(rank.collectives, key=lambda c: c.arrived_ns):

@@ -8,7 +8,7 @@ SIGURG, which asks for it and changes nothing else: `ledger-<rank>-<attempt>.jso
 ddp_course.observe.ledger reads.
 
     what        calls.py: collectives, sends, groups; progress.py: passes, steps, replicas;
-                doing.py: in what the rank waits now
+                doing.py: in what the rank waits now; tracing.py: a profile, if it was asked for
     how         A thread waits on the pipe of signal.set_wakeup_fd. The C-level handler writes to
                 it also while the main thread waits in C++, where no Python handler would run.
     invisible   The rank ends by the same signal or exit code as without it; forked children
@@ -40,6 +40,7 @@ from .doing import TICK_S, Doing
 from .frames import Source, frames_of, frames_of_traceback
 from .hooks import after_import
 from .progress import Progress
+from .tracing import Tracing
 
 VERSION = 2
 _KEEP_TEXT = 2000  # characters of an exception's text
@@ -73,6 +74,10 @@ class Recorder:
         self._calls = Calls(self._progress, self._source)
         path = os.path.join(self._folder, f"doing-{self._rank}.json")
         self._doing = Doing(path, self._attempt, self._source)
+        self._tracing: Tracing | None = None
+        if env.get("DDP_COURSE_TRACE") == "1":
+            path = os.path.join(self._folder, f"trace-{self._rank}.json")
+            self._tracing = Tracing(path, self._progress)
         self._end: dict[str, Any] = {}  # why, t, stack and exception of an end that began before
         self._exit: Callable[[int], Any] = os._exit
         self._excepthook: Callable[..., Any] = sys.excepthook
@@ -95,13 +100,18 @@ class Recorder:
         os.register_at_fork(
             before=self._before_fork, after_in_parent=self._after_fork, after_in_child=self._forget
         )
-        for name, watch in (
+        watches = [
             ("torch.distributed.distributed_c10d", self._set_terminate),
             ("torch.distributed.distributed_c10d", self._calls.watch),
             ("torch.distributed.distributed_c10d", self._progress.watch_reducer),
             ("torch.optim.optimizer", self._progress.watch_optimizers),
             ("torch.amp.grad_scaler", self._progress.watch_scaler),
-        ):
+        ]
+        if self._tracing is not None:
+            watches.insert(1, ("torch.distributed.distributed_c10d", self._tracing.watch_groups))
+            watches.append(("torch.optim.optimizer", self._tracing.watch_optimizers))
+            watches.append(("torch.autograd.profiler", self._tracing.watch_profilers))
+        for name, watch in watches:
             after_import(name, watch)
 
     # When to write
@@ -112,6 +122,8 @@ class Recorder:
         while True:
             if not poll.poll(TICK_S * 1000):
                 self._doing.look()
+                if self._tracing is not None:
+                    self._tracing.look()
                 continue
             try:
                 numbers = os.read(self._reader, 64)
@@ -173,10 +185,14 @@ class Recorder:
             self._write("exception", 1)
 
     def _on_exit(self, status: int) -> None:
+        if self._tracing is not None and os.getpid() == self._pid:
+            self._tracing.end()
         self._write("exit", status)
         self._exit(status)
 
     def _at_exit(self) -> None:
+        if self._tracing is not None:
+            self._tracing.end()
         self._restore_terminate()  # from here on a thread that wants Python's lock never gets it
         if not self._leaves_by_exit:
             self._write("exit", 1 if self._end.get("why") == "exception" else None)
@@ -198,6 +214,8 @@ class Recorder:
         reader, writer = self._reader, self._writer
         self._reader = self._writer = -1
         atexit.unregister(self._at_exit)
+        if self._tracing is not None:
+            self._tracing.forget()
         self._restore_terminate()
         if os._exit == self._on_exit:
             os._exit = self._exit  # type: ignore[assignment]

@@ -50,13 +50,15 @@ class _AfterImport(importlib.abc.MetaPathFinder):
         if fullname != self._name:
             return None
         sys.meta_path.remove(self)
-        spec = importlib.machinery.PathFinder.find_spec(fullname, path)
+        # The others, too: one more of us may wait for the same module.
+        found = (finder.find_spec(fullname, path, target) for finder in list(sys.meta_path))
+        spec = next(filter(None, found), None)
         if spec is not None and spec.loader is not None:
             loader: Any = spec.loader
             execute = loader.exec_module
 
             def exec_module(module: types.ModuleType) -> None:
-                del loader.exec_module
+                vars(loader).pop("exec_module", None)
                 execute(module)
                 _try(self._then)
 
