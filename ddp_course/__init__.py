@@ -28,6 +28,7 @@ _HOME = {
     "hint": "ddp_course.checks",
     "launch": "ddp_course.launcher.launch",
     "parts": "ddp_course.show.bars",
+    "picture": "ddp_course.show.picture",
     "predict": "ddp_course.show.predict",
     "progress": "ddp_course.checks",
     "restore": "ddp_course.checks",

@@ -35,7 +35,7 @@ from typing import Protocol, TypeAlias
 _RANKS = (
     ("#0072b2", "#ffffff"),
     ("#e69f00", "#000000"),
-    ("#009e73", "#ffffff"),
+    ("#009e73", "#000000"),
     ("#cc79a7", "#000000"),
     ("#56b4e9", "#000000"),
     ("#d55e00", "#ffffff"),
@@ -53,6 +53,11 @@ SIGNS = {
 def rank_colour(rank: int) -> str:
     """The colour of a rank, everywhere; from rank 8 on they repeat."""
     return _RANKS[rank % len(_RANKS)][0]
+
+
+def rank_ink(rank: int) -> str:
+    """The colour of letters on a rank's colour."""
+    return _RANKS[rank % len(_RANKS)][1]
 
 
 def percent(share: float | None) -> str:
