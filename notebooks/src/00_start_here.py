@@ -29,16 +29,7 @@
 # %%
 import time
 
-from ddp_course import (
-    bars,
-    check,
-    doctor,
-    each_rank,
-    explore,
-    launch,
-    predict,
-    show_job,
-)
+from ddp_course import bars, check, doctor, each_rank, explore, launch, picture, predict, show_job
 
 # %% [markdown]
 # ## What can this machine prove?
@@ -85,7 +76,11 @@ guess.reveal(int(mine.lines_of(0)[-1].split()[-1]))
 # %% [markdown]
 # `all_reduce` adds, and **every rank gets the result**. Rank 0 cannot know 1 + 2 + 3 + 4 alone: the
 # others have told it.
-#
+
+# %%
+picture("ranks")
+
+# %% [markdown]
 # ## Can you change it?
 #
 # Go back to the script and change three things, one after the other. Before each run, say what rank 0

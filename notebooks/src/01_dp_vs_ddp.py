@@ -27,7 +27,18 @@
 # are in the [glossary 术语表](glossary.md).
 
 # %%
-from ddp_course import check, compare, doctor, explore, launch, parts, predict, show_diff, show_job
+from ddp_course import (
+    check,
+    compare,
+    doctor,
+    explore,
+    launch,
+    parts,
+    picture,
+    predict,
+    show_diff,
+    show_job,
+)
 
 # %% [markdown]
 # ## What can this machine prove?
@@ -106,7 +117,11 @@ deep_threads.value("gap")
 # samples differ). On one device they are *added up*, and the sum is the gradient that one process computes from
 # the whole batch: the second number is the largest difference. So the first device has more to keep
 # and more to do, but not all of it.
-#
+
+# %%
+picture("dp_moves")
+
+# %% [markdown]
 # ## What does the interpreter lock cost?
 #
 # In CPython, one thread at a time runs Python code: the one that holds the *global interpreter lock*

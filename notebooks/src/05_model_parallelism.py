@@ -28,7 +28,18 @@
 # %%
 import numpy as np
 
-from ddp_course import check, compare, doctor, explore, launch, predict, show_diff, show_job, stages
+from ddp_course import (
+    check,
+    compare,
+    doctor,
+    explore,
+    launch,
+    picture,
+    predict,
+    show_diff,
+    show_job,
+    stages,
+)
 
 # %% [markdown]
 # ## What can this machine prove?
@@ -298,7 +309,11 @@ in_turn.by_rank("in_flight"), all_first.by_rank("in_flight")
 # rank 0 holds 4, as many as there are stages, and the last rank 1; that stays so with 16 micro-batches,
 # or 48. **1F1B saves memory, not time.** Thus it allows more micro-batches, and those
 # make the bubble smaller.
-#
+
+# %%
+picture("schedules")
+
+# %% [markdown]
 # Two different things shrink here. The *cut* leaves each rank a quarter of the parameters (and of their
 # gradients and the optimizer's state, which are not counted): nothing else in the course so far does
 # that. The *micro-batches* shrink what is saved, and one process has that for free, if it goes through
@@ -312,6 +327,9 @@ launch("count_pipeline_memory", ranks=1, schedule="1f1b", micro_batches=8).value
 #
 # On a grid of ranks, a *mesh*. A row is one pipeline; a column has the same layers, and DDP averages
 # its gradients. Each rank is in two process groups, its row and its column.
+
+# %%
+picture("mesh")
 
 # %%
 show_job("train_pipeline_replicas")
@@ -375,7 +393,11 @@ launch("wrong_isend", ranks=2, buffer="own").value("received", 1)
 # | single layers are too large or too slow, and the machine's links are fast | tensor parallelism inside the machine, sharding across | a piece of every matrix |
 # | many machines with slow links, and stages that take equally long | a pipeline across machines, with DDP over replicas | its stage's parameters, all micro-batches of its row |
 # | a quick try on two devices of one machine, and speed matters little | two devices in one process, DDP around it | all parameters, on two devices |
-#
+
+# %%
+picture("memory")
+
+# %% [markdown]
 # ## What would have gone wrong?
 #
 # - **Stages that take unequally long** The slowest sets the pace, as the straggler of lesson 03 does. The

@@ -28,7 +28,17 @@
 # %%
 import numpy as np
 
-from ddp_course import attempts, check, doctor, launch, predict, show_diff, show_job, slurm_script
+from ddp_course import (
+    attempts,
+    check,
+    doctor,
+    launch,
+    picture,
+    predict,
+    show_diff,
+    show_job,
+    slurm_script,
+)
 
 # %% [markdown]
 # ## What can this machine prove?
@@ -131,7 +141,11 @@ print(two_nodes.command)
 # | on each node | the same line | a different `--node-rank` |
 # | who is node 0 | the nodes agree on it | you say it |
 # | a node that leaves or comes later | the others can go on: `--nnodes=1:2` | ends the job |
-#
+
+# %%
+picture("agents")
+
+# %% [markdown]
 # In both, HOST is a node that the others can reach, and PORT is free on it. `is_host` in the command
 # above is needed only because both nodes are the same machine here: each would take itself for HOST.
 #
