@@ -7,7 +7,9 @@ begins at its own first hint again.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec import structs
 
 from ddp_course.checks import record
 from ddp_course.checks.exercises import find
@@ -61,7 +63,7 @@ def hint(exercise: str, *, more: bool = False, solution: bool = False) -> Hint:
     if not tiers[0][1]:  # never checked, or nothing to say of it: begin with the question
         tiers = tiers[1:]
         tier = min(tier, len(tiers) - (0 if solution or entry.passed else 1))
-    problem = record.change(one.name, lambda now: replace(now, tier=tier))
+    problem = record.change(one.name, lambda now: structs.replace(now, tier=tier))
     shown = tiers if solution or entry.passed else tiers[:tier]
     parts = tuple(part for part in shown if part[1])
     return Hint(one.name, one.title, parts, problem or _next(one, entry, parts[-1][0]))

@@ -13,14 +13,13 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
-import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
-from msgspec import Meta
+from msgspec import Meta, Struct, json
 
 from ddp_course import disk
 from ddp_course.checks import exercises, files
@@ -33,8 +32,7 @@ from ddp_course.show.document import Document, Note, Shown, Table, Title
 Count = Annotated[int, Meta(ge=0, lt=10**9)]
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(Struct, frozen=True, forbid_unknown_fields=True):
     """What is remembered of one exercise.
 
     status  of its last check; "" if there was none
@@ -59,8 +57,7 @@ class Entry:
             raise ValueError(f"a status {self.status!r:.80}")
 
 
-@dataclass(frozen=True)
-class _Record:
+class _Record(Struct, frozen=True, forbid_unknown_fields=True):
     version: Literal[1]
     exercises: dict[str, Entry]
 
@@ -153,8 +150,8 @@ def change(exercise: str, how: Callable[[Entry], Entry]) -> str:
         with _alone(path):
             entries, problem = _read(path)
             entries[exercise] = how(entries.get(exercise, Entry()))
-            whole = {"version": 1, "exercises": {k: vars(v) for k, v in sorted(entries.items())}}
-            files.replace(path, (json.dumps(whole, indent=1) + "\n").encode())
+            whole = json.encode(_Record(1, dict(sorted(entries.items()))))
+            files.replace(path, json.format(whole, indent=1) + b"\n")
     except OSError as error:
         return f"Your progress could not be recorded in {path}: {error.strerror or error}."
     return problem
