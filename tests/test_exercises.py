@@ -5,17 +5,20 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 import shlex
 import subprocess
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from corpora import BEGIN, END, Entry, entries, filled
 
 from ddp_course.checks import check
 from ddp_course.checks import judge as judging
-from ddp_course.checks.verdict import Verdict
+from ddp_course.checks.manifest import Check, PerRank
+from ddp_course.checks.verdict import Result, Verdict
 from ddp_course.errors import BadArgument
 from ddp_course.launcher.launch import launch
 from ddp_course.run.run import Run
@@ -280,8 +283,8 @@ def test_a_loop_without_end_is_told_from_waiting(
         ),
         ("ex00", "return number.bool()", "error", "cannot be judged"),
         ("ex00", "return torch.zeros(1 << 23)", "error", "cannot be judged"),
-        ("ex00", "return number * float('nan')", "fail", "+nan"),
-        ("ex00", "return number[0]", "fail", "shape ()"),
+        ("ex00", "return number * float('nan')", "fail", "nan"),
+        ("ex00", "return number[0]", "fail", "a single number"),
         ("ex00", "number = (", "ungradable", "(ex00_sum_over_ranks.py, line"),
         ("ex00", "...", "ungradable", "still to be written"),
         ("ex00", "x = 1\nraise NotImplementedError('soon')", "error", "still stands"),
@@ -380,3 +383,18 @@ def test_a_missing_file_and_an_unknown_name(
     assert check("ex00").status == "ungradable"
     with pytest.raises(BadArgument, match="ex00, ex01, ex02"):
         check("ex99")
+
+
+def test_a_table_names_ranks_and_parts_and_shows_whole_numbers_whole() -> None:
+    def expected(inputs: PerRank) -> PerRank:
+        return [{"uneven/size": np.array([1437909072])} for _ in inputs]
+
+    check_of_size = Check("size", "a title", "a reason", 1, expected, ("uneven/x", "uneven/size"))
+    inputs: PerRank = [{"uneven/x": np.array(11)}, {"uneven/x": np.array(3)}]
+    outputs: PerRank = [{"uneven/size": np.array([0.5])}, {"uneven/size": np.array(2)}]
+    head, rows = judging.table_of(check_of_size, inputs, outputs)
+    result = Result("size", "a title", "fail", 1, head=head, rows=rows)
+    shown = str(Verdict("ex00", "a title", (result,)))
+    assert "had x (in uneven)  has size[0] (in uneven)" in shown
+    assert re.search(r"rank 0 +11 +0\.5 +1437909072 +✗", shown)
+    assert re.search(r"rank 1 +3 +2, a single number +1437909072 +✗", shown)

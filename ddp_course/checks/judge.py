@@ -306,7 +306,7 @@ def _compared(exercise: Exercise, gathered: Gathered) -> tuple[Result, ...]:
 
 def _wrong(exercise: Exercise, check: Check, inputs: PerRank, outputs: PerRank) -> Result:
     mistake = next((m for m in exercise.mistakes if _is(m, inputs, outputs)), None)
-    head, rows = _table(check, inputs, outputs)
+    head, rows = table_of(check, inputs, outputs)
     return _result(
         check,
         "fail",
@@ -359,7 +359,7 @@ def _silent(exercise: Exercise, gathered: Gathered) -> dict[str, Any]:
     }
 
 
-def _table(
+def table_of(
     check: Check, inputs: PerRank, outputs: PerRank
 ) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
     """One element of every rank, at the place of the first divergence."""
@@ -372,13 +372,23 @@ def _table(
             if name not in mine or not close(mine[name], want[name], tolerance)
         )  # fmt: skip
     at = _first_difference([(o.get(got), w[got]) for o, w in zip(outputs, wanted, strict=True)])
-    place = f"[{', '.join(map(str, at))}]" if at else ""
     rows = []
     for rank, (mine, now, want) in enumerate(zip(inputs, outputs, wanted, strict=True)):
         right = got in now and close(now[got], want[got], tolerance)
-        cells = (_cell(mine.get(had), at), _cell(now.get(got), at), _cell(want[got], at))
+        own = mine.get(had)
+        before = _cell(own, at if own is None or own.ndim else ())
+        cells = before, _cell(now.get(got), at), _cell(want[got], at)
         rows.append((str(rank), *cells, "✓" if right else "✗"))
-    return ("rank", f"had {had}{place}", f"has {got}{place}", "expected", ""), tuple(rows)
+    heads = f"had {_column(had, inputs, at)}", f"has {_column(got, wanted, at)}"
+    return ("rank", *heads, "expected", ""), tuple(rows)
+
+
+def _column(name: str, arrays: PerRank, at: tuple[int, ...]) -> str:
+    """ "gradient[0, 2] (in uneven)" for the element of "uneven/gradient" that a table shows."""
+    part, _, word = name.rpartition("/")
+    whole = not at or all(one[name].ndim != len(at) for one in arrays if name in one)
+    place = "" if whole else f"[{', '.join(map(str, at))}]"
+    return f"{word}{place}{f' (in {part})' if part else ''}"
 
 
 def _first_difference(pairs: Sequence[tuple[Array | None, Array]]) -> tuple[int, ...]:
@@ -394,9 +404,14 @@ def _first_difference(pairs: Sequence[tuple[Array | None, Array]]) -> tuple[int,
 def _cell(array: Array | None, at: tuple[int, ...]) -> str:
     if array is None:
         return "nothing"
-    if array.ndim != len(at) or any(i >= n for i, n in zip(at, array.shape, strict=True)):
-        return f"shape {array.shape}"
-    return f"{float(array[at]):+.4f}"
+    if array.ndim and (
+        array.ndim != len(at) or any(i >= n for i, n in zip(at, array.shape, strict=True))
+    ):
+        return "of shape " + "×".join(map(str, array.shape))
+    number = array[at] if array.ndim else array[()]
+    whole = np.issubdtype(array.dtype, np.integer) or array.dtype == np.bool_
+    said = str(int(number)) if whole else f"{float(number):.6g}"
+    return said if array.ndim == len(at) or not at else f"{said}, a single number"
 
 
 def _result(check: Check, status: str, **more: object) -> Result:

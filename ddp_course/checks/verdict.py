@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,9 +14,11 @@ from ddp_course.show.document import (
     Line,
     Listing,
     Note,
+    Rank,
     Shown,
     Table,
     Title,
+    Words,
 )
 
 SIGNS = {
@@ -142,11 +145,18 @@ class Verdict(Shown):
         return Document(Title(self.summary), *notes, name="ddp-verdict")
 
 
+def _ranked(head: Sequence[str], row: Sequence[str]) -> Sequence[Words]:
+    """A row whose first cell is the number of a rank names the rank."""
+    if head[0] != "rank" or not row[0].isdecimal():
+        return row
+    return [Rank(int(row[0])), *row[1:]]
+
+
 def _result(one: Result, *, opened: bool) -> Block:
     """One check in a line, with its details folded; plain text has those of the first alone."""
     head = f"{SIGNS[one.status]} {one.title} ({one.points}/{one.max_points})"
     details: list[Block] = [one.message] if one.message else []
-    details += [Table(one.head, one.rows)] if one.rows else []
+    details += [Table(one.head, [_ranked(one.head, row) for row in one.rows])] if one.rows else []
     details += [Listing(one.traceback)] if one.traceback else []
     details += [f"It looks like: {one.mistake}."] if one.mistake else []
     details += [Line(Label("Hint"), one.hint)] if one.hint else []
