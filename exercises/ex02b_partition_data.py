@@ -11,7 +11,7 @@ samples that it is to train on in this epoch, as numbers from 0 to size - 1.
 
 Difficulty: medium, about 15 minutes.
 
-Write the marked lines, then run `check("ex02b")` in lesson 02. To run this file by itself:
+Write the marked lines, then run `check("ex02b")` in lesson 02b. To run this file by itself:
 
     python -m torch.distributed.run --standalone --nproc-per-node=3 \
         exercises/ex02b_partition_data.py

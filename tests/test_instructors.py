@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, needs
 from test_exports import ADDRESS, check_github
-from test_readme import minutes
+from test_readme import exercise_minutes, lesson, minutes
 
 GUIDE = (ROOT / "docs" / "instructors.md").read_text()
 PYTHON = ".venv/bin/python "
@@ -109,32 +109,13 @@ def _check_archive(path: Path) -> None:
 
 
 def test_the_plans_add_up() -> None:
-    lessons = {path.name[:2]: path for path in (ROOT / "notebooks").glob("*.ipynb")}
-    known = {number: int(minutes(path)[1]) for number, path in lessons.items()}
-    plans = re.findall(r"^\| [\w ]+ \| ([\d, ]+) \| (\d+) \| (\d+) \|$", GUIDE, flags=re.MULTILINE)
+    known = {lesson(path): int(minutes(path)[1]) for path in (ROOT / "notebooks").glob("*.ipynb")}
+    plans = re.findall(r"^\| [\w ]+ \| ([\w, ]+) \| (\d+) \| (\d+) \|$", GUIDE, flags=re.MULTILINE)
     assert len(plans) == 3
     for chosen, total, practice in plans:
         assert sum(known[one] for one in chosen.split(", ")) == int(total)
         assert sum(map(exercise_minutes, chosen.split(", "))) == int(practice)
     assert plans[-1][0].split(", ") == sorted(known)
-
-
-def exercise_minutes(lesson: str) -> int:
-    """The minutes that the solutions of a lesson's exercises state."""
-    texts = [path.read_text() for path in (ROOT / "solutions").glob(f"ex{lesson}*.py")]
-    return sum(int(re.findall(r"about (\d+) minutes", text)[0]) for text in texts)
-
-
-def test_the_place_to_stop_is_in_the_lesson() -> None:
-    """The heading is the next after the cell that is named, and after the exercise."""
-    lesson = next((ROOT / "notebooks" / "src").glob("02_*.py")).read_text()
-    stop = re.search(r"before the heading \*([^*]+)\*", GUIDE)
-    assert stop
-    before = lesson.partition(f"## {' '.join(stop[1].split())}\n")[0]
-    assert before != lesson
-    last = [cell for cell in before.split("# %%\n") if cell][-1]
-    assert 'digits.value("weights")' in last and "digits_alone" in last
-    assert 'check("ex02")' in before and 'check("ex02b")' not in before
 
 
 def test_links_and_files_exist() -> None:

@@ -229,12 +229,77 @@ def right_windows(run: Run) -> None:
     assert max(run.by_rank("distance").values()) < 1e-13
 
 
+def average_by_hooks(run: Run) -> None:
+    one_model(run)
+    assert every(run, "order") == [[["3.bias", "3.weight", "1.bias", "1.weight"]] * 20] * run.ranks
+    assert every(run, "in_flight") == [[4] * 20] * run.ranks
+
+
+def buckets_in_order(run: Run) -> None:
+    """One bucket in the first step; then each leaves when its layer is done."""
+    assert every(run, "left_after") == [[8, 2, 4, 6, 8]] * run.ranks
+    assert run.values("holds")[1] == ["d.bias", "d.weight"]
+
+
+def buckets_that_wait(run: Run) -> None:
+    assert every(run, "left_after") == [[7, 8, 8, 8, 8] * 2] * run.ranks
+    assert run.values("holds")[5] == ["a.bias"]
+
+
+def refuse_two_devices(run: Run) -> None:
+    assert "must have its parameters and buffers on device" in run.value("answer")
+
+
+def same_data(run: Run) -> None:
+    assert set(run.by_rank("trained_on").values()) == {400}
+    assert set(run.by_rank("leaked").values()) == {0}
+
+
+def own_data(run: Run) -> None:
+    assert set(run.by_rank("trained_on").values()) == {400 // run.ranks}
+    assert set(run.by_rank("leaked").values()) == {0}
+
+
+def own_split(run: Run) -> None:
+    if run.ranks > 1:
+        assert 400 // run.ranks < run.value("trained_on") < 400
+        assert 20 < run.value("leaked") < 80
+    else:
+        same_data(run)
+
+
+def wrong_download(run: Run) -> None:
+    n = run.ranks
+    assert run.values("how") == ["all at once", "one late", "prepared"]
+    assert run.values("downloads") == [n, 1, 1]
+    assert run.values("broken")[1:] == [n - 1, 0]
+
+
+def compare_epoch_orders(run: Run) -> None:
+    assert run.values("set_epoch") == [True, False]
+    for name in ("on_train", "on_test"):
+        assert min(run.values(name)) > 0.9
+    with_it, without = run.values("on_test")
+    assert abs(with_it - without) < 0.03
+
+
+def leave_group(run: Run) -> None:
+    before, inside, twice, after = run.values("connections")
+    assert before == after < inside == twice
+    threads = run.values("threads")
+    assert threads[0] == threads[3] < threads[1]
+    assert run.values("initialized") == [False, True, True, False]
+    assert run.values("answer")[2] == "trying to initialize the default process group twice!"
+
+
 def join_group(run: Run) -> None:
     method = run.knobs["method"]
     assert set(run.by_rank("total").values()) == {run.ranks * (run.ranks + 1) // 2}
     urls = set(run.by_rank("url").values())
     assert len(urls) == 1 and urls.pop().startswith(f"{method}://")
     assert set(run.by_rank("method").values()) == {method}
+    stores = {"FileStore"} if method == "file" else {"TCPStore"}
+    assert set(run.by_rank("store").values()) == stores
 
 
 def list_backends(run: Run) -> None:
@@ -385,7 +450,11 @@ CASES: list[tuple[str, dict[str, Any], Callable[[Run], None], bool]] = [
     ("train_digits", {}, train_digits, True),
     ("overlap_buckets", {}, overlap_buckets, True),
     ("overlap_buckets", {"bucket_mb": 100.0}, overlap_buckets_in_one, True),
+    ("average_by_hooks", {}, average_by_hooks, True),
+    ("watch_buckets", {}, buckets_in_order, True),
+    ("watch_buckets", {"registered": "reversed", "find_unused": True}, buckets_that_wait, True),
     ("compare_replicas", {}, compare_replicas, True),
+    ("refuse_two_devices", {}, refuse_two_devices, True),
     ("use_data_parallel", {}, use_data_parallel, True),
     ("thread_parallel", {}, thread_parallel, True),
     ("thread_parallel", {"model": "wide"}, thread_parallel, True),
@@ -419,9 +488,18 @@ CASES: list[tuple[str, dict[str, Any], Callable[[Run], None], bool]] = [
     ("wrong_epoch_order", {}, same_order, True),
     ("wrong_epoch_order", {"set_epoch": True}, other_order, True),
     ("wrong_shuffle", {}, wrong_shuffle, False),
+    ("wrong_data_seed", {"own": "nothing"}, same_data, True),
+    ("wrong_data_seed", {"own": "data"}, own_data, True),
+    ("wrong_data_seed", {"own": "split"}, own_split, True),
+    ("wrong_download", {}, wrong_download, True),
+    ("compare_epoch_orders", {}, compare_epoch_orders, True),
+    ("leave_group", {}, leave_group, True),
 ]
 TRACED = {"overlap_buckets", "time_accumulation"}
-LONG = {"resume_training", "wrong_resume"}  # all that resuming takes, in one place
+LONG = {
+    "resume_training", "wrong_resume",  # all that resuming takes, in one place
+    "start_ranks",  # four launchers beside each other
+}  # fmt: skip
 HANGING = {
     "stop_together",
     "train_uneven",
@@ -433,7 +511,9 @@ DIAGNOSED = {  # from the gallery of what can go wrong
     "hang_at_start", "crash_one_rank", "crash_different_models",
 }  # fmt: skip
 REFUSED = {"wrong_device_ids", "wrong_output_device", "wrong_output_kept"}
-ELSEWHERE = {  # their cases are in test_lesson_03.py
+ELSEWHERE = {  # their cases are in test_lesson_02.py
+    "template", "start_ranks", "wrong_two_nodes",
+} | {  # … in test_lesson_03.py
     *HANGING, "train_uneven_one_process", "wait_for_straggler", "weight_batches",
 } | {  # … and in test_lesson_05.py
     *REFUSED, "train_whole_model", "train_two_devices", "train_pipeline",
@@ -519,7 +599,8 @@ def test_the_docstring(job: str) -> None:
     assert len(source.splitlines()) <= (128 if job in LONG else 92)
     assert len(knobs.knobs_of(catalogue.find_job(job))) <= 5
     assert ("dist.init_process_group(" in source) is ("dist.destroy_process_group()" in source)
-    assert source.endswith('if __name__ == "__main__":\n    run_rank(main)\n')
+    leave = "main()" if job == "template" else "run_rank(main)"
+    assert source.endswith(f'if __name__ == "__main__":\n    {leave}\n') or job == "start_ranks"
 
 
 @pytest.mark.parametrize("job", catalogue.names())
@@ -543,6 +624,7 @@ RUN_IN_A_SHELL = {"train_ddp", "crash_one_rank", "hang_missing_rank", "survive_k
     [
         pytest.param(job, marks=() if job in RUN_IN_A_SHELL else pytest.mark.nightly)
         for job in catalogue.names()
+        if job != "template"  # in test_lesson_02.py
     ],
 )
 def test_the_docstrings_command_runs_in_a_shell(job: str) -> None:

@@ -13,6 +13,7 @@ from ddp_course.launcher import catalogue
 RUNGS = [
     ("train_one_process", "average_by_hand", 14, 1),
     ("average_by_hand", "train_ddp", 2, 3),
+    ("average_by_hand", "average_by_hooks", 11, 2),
     ("train_ddp", "train_digits", 17, 7),
     ("train_ddp", "overlap_buckets", 33, 23),
     ("train_ddp", "weight_batches", 12, 3),
@@ -52,6 +53,7 @@ def test_what_is_new_is_marked() -> None:
 
 def test_what_is_marked_is_new() -> None:
     one = body("train_one_process")
-    for job in ("average_by_hand", "train_ddp", "train_digits", "overlap_buckets"):
+    ours = ("average_by_hand", "average_by_hooks", "train_ddp", "train_digits", "overlap_buckets")
+    for job in ours:
         marked = [line for line in body(job) if "# NEW:" in line]
         assert marked and not set(marked) & set(one)

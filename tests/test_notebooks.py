@@ -198,7 +198,7 @@ def test_run_all(path: Path, executed: Client) -> None:
             said
         )
     verdicts = [cell for cell in cells if cell.source.startswith("check(")]
-    assert verdicts
+    assert verdicts or any(is_job_cell(cell.source) for cell in cells), "the learner writes code"
     assert_verdicts(verdicts, "not yet")
     executed.run("import os; os.environ['DDP_COURSE_EXERCISES'] = 'solutions'")
     assert_verdicts([executed.run(cell.source) for cell in verdicts], "passed")

@@ -11,6 +11,8 @@ import nbformat
 import pytest
 from conftest import ROOT
 
+from ddp_course.checks.exercises import EXERCISES
+
 PAGES = ["README.md", "CONTRIBUTING.md"]
 
 # Commands that another test runs, or the closest that can be run without the network.
@@ -112,12 +114,30 @@ def minutes(path: Path) -> tuple[str, str]:
     return title.group(1), found.group(1)
 
 
+def lesson(path: Path) -> str:
+    """A notebook's number: "02b"."""
+    return path.name.partition("_")[0]
+
+
+def exercise_minutes(lesson: str) -> int:
+    """The minutes of a lesson's exercises."""
+    return sum(one.minutes for one in EXERCISES.values() if one.lesson == lesson)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lesson)
+def test_a_lesson_says_how_long_its_exercises_take(path: Path) -> None:
+    first = nbformat.read(path, as_version=4).cells[0].source
+    said = re.search(r"\| \*\*exercises?\*\* \| (?:(\d+) minutes more|none)", first)
+    if said:
+        assert int(said[1] or 0) == exercise_minutes(lesson(path))
+
+
 def test_the_table_of_lessons_is_that_of_the_notebooks() -> None:
     text = (ROOT / "README.md").read_text()
-    row = r"^\| \[(.+)\]\((notebooks/.+\.ipynb)\) \| \w[^|]+\. \| (\d+) \|$"
+    row = r"^\| \[(.+)\]\((notebooks/.+\.ipynb)\) \| \w[^|]+\. \| (\d+) \| (\d+|–) \|$"
     rows = re.findall(row, text, re.MULTILINE)
     wanted = [
-        (title, str(path.relative_to(ROOT)), number)
+        (title, str(path.relative_to(ROOT)), number, str(exercise_minutes(lesson(path)) or "–"))
         for path in sorted((ROOT / "notebooks").glob("*.ipynb"))
         for title, number in [minutes(path)]
     ]

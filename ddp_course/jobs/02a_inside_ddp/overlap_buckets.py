@@ -1,7 +1,7 @@
-"""Rung 5: where DDP's time goes: buckets of gradients, averaged while backward still runs.
+"""Where DDP's time goes: buckets of gradients, averaged while backward still runs.
 
     python -m torch.distributed.run --standalone --nproc-per-node=2 \
-        ddp_course/jobs/02_basic_ddp/overlap_buckets.py --bucket-mb 1
+        ddp_course/jobs/02a_inside_ddp/overlap_buckets.py --bucket-mb 1
 
 Look for: on the timeline of `launch("overlap_buckets", trace=True)`, one all-reduce per bucket. A
 bucket leaves as soon as its gradients are ready: small ones early, one large one only at the end.

@@ -1,7 +1,7 @@
 """`sampler.set_epoch(epoch)` left out: every epoch deals the same batches in the same order.
 
     python -m torch.distributed.run --standalone --nproc-per-node=2 \
-        ddp_course/jobs/02_basic_ddp/wrong_epoch_order.py
+        ddp_course/jobs/02b_ddp_mistakes/wrong_epoch_order.py
 
 Look for: `repeated`, the number of batches in an epoch that are those of the epoch before. Without
 set_epoch it is all of them: the data is shuffled once and never again. `--set-epoch` is the cure.

@@ -1,7 +1,7 @@
 """A layer that the forward does not use: step 0 passes with gradients unsynchronised, step 1 fails.
 
     TORCH_DISTRIBUTED_DEBUG=INFO python -m torch.distributed.run --standalone --nproc-per-node=2 \
-        ddp_course/jobs/02_basic_ddp/wrong_unused_parameters.py
+        ddp_course/jobs/02b_ddp_mistakes/wrong_unused_parameters.py
 
 Look for: `spread` after step 0 is not 0 and nothing was said. The error comes one step late; with
 TORCH_DISTRIBUTED_DEBUG=INFO it names the layer. `--find-unused` is the cure, at the price of a

@@ -1,7 +1,7 @@
 """`shuffle=True` beside a sampler: does it slow convergence, as one can read? It does not run.
 
     python -m torch.distributed.run --standalone --nproc-per-node=2 \
-        ddp_course/jobs/02_basic_ddp/wrong_shuffle.py
+        ddp_course/jobs/02b_ddp_mistakes/wrong_shuffle.py
 
 Look for: a ValueError before the first batch. The sampler decides the order, so the DataLoader
 refuses a second opinion; DistributedSampler shuffles by itself (its own `shuffle=True`).

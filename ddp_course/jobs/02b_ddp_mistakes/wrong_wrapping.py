@@ -1,7 +1,7 @@
 """Three ways to step around DDP, each caught by one number.
 
     python -m torch.distributed.run --standalone --nproc-per-node=2 \
-        ddp_course/jobs/02_basic_ddp/wrong_wrapping.py --mistake module
+        ddp_course/jobs/02b_ddp_mistakes/wrong_wrapping.py --mistake module
 
     none       the right way, to compare with
     module     forward through `model.module`: DDP never learns that a backward is coming

@@ -1,13 +1,14 @@
 """Three ways to meet: how ranks that know nothing of each other become one process group.
 
     python -m torch.distributed.run --standalone --nproc-per-node=2 \
-        ddp_course/jobs/02_basic_ddp/join_group.py --method tcp
+        ddp_course/jobs/02c_how_ranks_meet/join_group.py --method tcp
 
     env://    where to meet is in MASTER_ADDR and MASTER_PORT, which torchrun sets (the usual way)
     tcp://    an address that everyone was told; rank 0 listens there
     file://   a file that every rank can reach, on a shared disk for instance
 
-Look for: `url`, where they met, and the same sum whichever way they came. Only env:// knows rank
+Look for: `url`, where they met, `store`, what kept their addresses meanwhile, and the same sum
+whichever way they came. Only env:// knows rank
 and world size by itself; the others must be told.
 """
 
@@ -66,7 +67,11 @@ def main() -> None:
     total = torch.tensor([rank + 1.0], device=place.device)  # shape (1,)
     dist.all_reduce(total)
     join_ms = (time.perf_counter() - started) * 1000
-    log(method=args.method, url=url, total=int(total.item()), join_ms=join_ms)
+    store = dist.distributed_c10d._get_default_store()  # no public way to look at it
+    while isinstance(store, dist.PrefixStore):
+        store = store.underlying_store
+    kind = type(store).__name__
+    log(method=args.method, url=url, store=kind, total=int(total.item()), join_ms=join_ms)
 
     dist.barrier()  # nobody still needs the meeting place
     dist.destroy_process_group()

@@ -1,7 +1,7 @@
 """Which backends can carry this machine's collectives? Each is asked for, then really used.
 
     python -m torch.distributed.run --standalone --nproc-per-node=2 \
-        ddp_course/jobs/02_basic_ddp/list_backends.py
+        ddp_course/jobs/02c_how_ranks_meet/list_backends.py
 
 Look for: `built_in` (this build of PyTorch contains it) is not `works` (an all_reduce went
 through). NCCL is compiled into PyTorch's CUDA builds, but does nothing without a GPU per rank.
