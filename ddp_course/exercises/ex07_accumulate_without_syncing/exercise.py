@@ -22,7 +22,7 @@ from ddp_course.checks.manifest import (
 WINDOWS = {"long": 4, "short": 2}  # micro-batches in each
 NAMES = ("weight", "bias")
 SAMPLES = 3  # in a micro-batch
-SINGLE = 3  # micro-batches for the model whose output depends on all samples of a forward
+SINGLE = 3  # micro-batches for the model that goes forward and backward with each, in turn
 
 Gradients = list[Tensors]  # one entry a micro-batch
 Mixed = Callable[[list[Gradients], int], Tensors]  # (every rank's, this rank) → what it would hold
@@ -58,14 +58,17 @@ def _gradients(mine: Tensors, window: str) -> Gradients:
 
 
 def _gradients_single(mine: Tensors) -> Gradients:
-    """The same of tanh((x - x.mean(0)) @ weight.T + bias)."""
+    """The same of tanh(z), z = (x - x.mean(0)) @ (weight + before).T + bias, where `before` is the
+    gradient of the micro-batches before, of length 1, and counts as a constant."""
     weight, bias = (mine[f"weight/{name}"].astype(np.float64) for name in NAMES)
     found: Gradients = []
+    total = np.zeros_like(weight)
     for x, y in zip(mine["x/single"].astype(np.float64), mine["y/single"], strict=True):
-        centred = x - x.mean(axis=0)
-        output = np.tanh(centred @ weight.T + bias)
+        centred, before = x - x.mean(axis=0), total / (np.linalg.norm(total) or 1.0)
+        output = np.tanh(centred @ (weight + before).T + bias)
         slope = 2 * (output - y) / y.size * (1 - output**2)
         found.append({"weight": slope.T @ centred, "bias": slope.sum(axis=0)})
+        total = total + found[-1]["weight"]
     return found
 
 
@@ -249,10 +252,10 @@ EXERCISE = Exercise(
             "divided by the world size, too": _looks_like(_divided_by_ranks),
             "only the last micro-batch counts": _last_only,
             "the short window is not divided by its own length": _same_divisor,
-            "one backward for the whole window": _one_backward,
             "averaged by hand": _by_hand,
             "every micro-batch synchronised": _every,
             "forward outside no_sync": _forward_outside,
+            "one backward for the whole window": _one_backward,
         },
     ),
     errors={
