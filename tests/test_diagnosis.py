@@ -1063,6 +1063,21 @@ MESSAGES = {
         ("static-graph-no-sync", "drop static_graph"),
     "ImportError: attempted relative import with no known parent package":
         ("relative-import", "full name"),
+    "AttributeError: 'DistributedDataParallel' object has no attribute 'encode'":
+        ("behind-ddp", "model.module"),
+    "RuntimeError: Error(s) in loading state_dict for Net:\n\tsize mismatch for fc.weight: copying "
+    "a param with shape torch.Size([3, 2]) from checkpoint": ("checkpoint-shapes", "fc.weight"),
+    "ValueError: loaded state dict contains a parameter group that doesn't match the size of "
+    "optimizer's group": ("checkpoint-optimizer", "unfreeze"),
+    "RuntimeError: ProcessGroupGloo::allgather: invalid output tensor list at index 0 (expected "
+    "length 2, got 1)": ("list-length", "has 1 tensors, and 2 ranks"),
+    "RuntimeError: ProcessGroupGloo::scatter: Incorrect input list size 1. Input list size should "
+    "be 2, same as size of the process group.": ("list-length", "chunk"),
+    "ValueError: Argument ``scatter_list`` must NOT be specified on non-source ranks.":
+        ("list-on-one-rank", "None on all others"),
+    "RuntimeError: nccl2 requires at least one CUDA device": ("nccl-without-gpu", "gloo"),
+    "ValueError: trying to initialize the default process group twice!":
+        ("group-twice", "is_initialized"),
     "RuntimeError: unable to allocate shared memory(shm) for file </torch_1_2_0>: No "
     "space left on device (28)": ("shm-full", "fewer workers"),
 }  # fmt: skip
