@@ -293,7 +293,8 @@ def _from_notebook(
             if cell["cell_type"] == "code"
         ]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        collected.note(f"{name} is no notebook that can be read: {error}")
+        why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        collected.note(f"{name} is no notebook that can be read: {why}")
         return
     whole: dict[str, str] = {}
     book = _Notebook(name, collected)

@@ -329,6 +329,7 @@ def test_other_endings(
         ("def sum_over_ranks(number):\n\treturn number\n        x\n", "ungradable", "line 3"),
         ("\ufeffdef sum_over_ranks(number):\n    return '\\d'\n", "fail", "no tensor"),
         ("x = " + "(" * 5000 + ")" * 5000 + "\n", "ungradable", "Repair that first"),
+        ("x = " + "-" * 200_000 + "1\n", "ungradable", "nested too deeply"),
         ("#" * (2 << 20), "ungradable", "larger than"),
         ("", "ungradable", "no longer defines"),
     ],

@@ -152,10 +152,26 @@ def test_a_rank_that_waits_for_one_that_computes_does_not_hang() -> None:
     assert states(gathered) == ["returned", "returned"]
 
 
-def test_a_loop_without_end_ends_by_its_processor_time() -> None:
-    gathered, _ = play(returns, loops)
+def communicates_without_end(rank: Played) -> None:
+    rank.answer(1, cpu_s=lambda _: 0.1)
+    rank.answer(1000, cpu_s=lambda number: 0.01 * number, calls=20_000)
+
+
+@pytest.mark.parametrize("act", [loops, communicates_without_end])
+def test_a_loop_without_end_ends_by_what_it_has_used(act: Callable[[Played], None]) -> None:
+    gathered, ranks = play(returns, act)
     assert states(gathered) == ["returned", "computing"]
     assert gathered.observations[1].busy
+    assert ranks[1].asked < 10, "sooner than a rank that only waits"
+
+
+def test_a_rank_that_does_not_answer_is_not_waited_for_to_the_limit() -> None:
+    gathered, _ = play(returns, says_nothing, patience_s=0.3)
+    one = gathered.observations[1]
+    assert (one.state, one.silent, one.busy) == ("computing", True, False)
+    assert gathered.waited_s < 3.0, "twelve times the patience is the limit"
+    hint = judge.assess(EXERCISES["ex00"], gathered)[0].hint
+    assert "Rank 1 did not even say which line it was in" in hint
 
 
 def test_a_rank_that_says_nothing_is_given_up_in_the_end() -> None:

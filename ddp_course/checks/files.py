@@ -59,7 +59,8 @@ def not_yet(path: Path, function: str) -> str:
     except SyntaxError as error:
         return _not_python(error)
     except (ValueError, RecursionError, MemoryError) as error:
-        return f"Python cannot read the file: {error}. Repair that first."
+        why = str(error) or "it is nested too deeply"  # a MemoryError has no text
+        return f"Python cannot read the file: {why}. Repair that first."
     found = next((node for node in reversed(tree.body) if function in _names(node)), None)
     if found is None:
         return f"The file no longer defines {function}(). Bring the name back: the check calls it."

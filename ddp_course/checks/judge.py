@@ -270,6 +270,12 @@ def _hang(exercise: Exercise, gathered: Gathered) -> dict[str, object]:
         f"{what.get(state, 'had not come back after the restart')}.",
         **_table_of_acts(seen),
     }
+    if silent := [one.rank for one in seen if one.silent]:
+        who = f"Rank {silent[0]}" if len(silent) == 1 else "Ranks " + ", ".join(map(str, silent))
+        return said | {
+            "hint": f"{who} did not even say which line it was in: it was stopped by a signal, or "
+            "compiled code did not let go of Python."
+        }
     if any(one.busy for one in seen):
         return said | {"mistake": LOOP, "hint": HINTS[LOOP]}
     if state == "importing":

@@ -170,7 +170,12 @@ ERRORS = {
     "line back, or look at what you call with too many or too few arguments.",
     "unexpected keyword argument": "You call something with an argument that it does not have. "
     "Look at its name in the documentation.",
-    "File too large": "Your lines write without end. What ends the loop that they are in?",
+    "File too large": "Your lines print, or write to one file, more than a job may (8 MB or more). "
+    "Print less; if it never ends, what ends the loop?",
+    "can't allocate memory": "Your lines ask for more memory than a job may have.",
+    "Resource temporarily unavailable": "Your lines start more processes or threads than a job may "
+    "have.",
+    "can't start new thread": "Your lines start more threads than a job may have.",
     "SIGABRT": "Gloo ends ranks so when they hand tensors of different sizes or types to the same "
     "collective. Compare their shapes and dtypes, rank by rank.",
     "preamble": "The ranks handed tensors of different sizes or types to the same collective. "

@@ -17,7 +17,8 @@ has its connection before any of them runs the learner's code, so nobody can com
 
 A rank hangs when it answers several times in a row that nothing has moved: no collective started,
 no processor time used. On a busy machine the answers come later, and so does the judgement. It
-loops when it uses processor time, but starts no collective.
+loops when it uses processor time, but starts no collective, or when it starts more of them than any
+answer needs. A rank that answers nothing for much longer is stopped, or stands in compiled code.
 
 Nothing here waits for a rank: what it does not read is kept up to a limit, and a rank that sends
 more than any driver would is no longer heard.
@@ -49,7 +50,10 @@ _STILL = 10  # answers without progress, one each tenth of the patience: this ra
 _STILL_AFTER_AN_ERROR = 4  # the others may be about to raise too, or wait for the one that did
 _ASK_S = 0.2  # how often a rank is asked at least then
 _IDLE_S = 0.001  # of processor time: less is no progress
-_LOOP_S = 15.0  # of processor time since its last collective: this rank will not come back
+_LOOP_S = 5.0  # of processor time since its last collective: this rank will not come back
+_IMPORT_LOOP_S = 15.0  # the same while it imports the learner's file, and what that imports
+_MOST_CALLS = 10_000  # collectives; the right answers known need a few hundred
+_SILENT = 3  # how often the patience fits into the time in which a rank must answer
 _LIMIT = 12  # how often the patience fits into all the time
 _MOST_UNREAD = 4 << 20  # bytes that a rank may leave unread: more than all that it is sent
 _MOST_MESSAGES = 5_000  # of one rank
@@ -86,6 +90,7 @@ class Observation:
     moved_at_s: float = 0.0  # `cpu_s` when `calls` was last seen to change
     followed: bool = False  # ended by torchrun because another rank had gone
     busy: bool = False  # whether it still made progress, by its last answers, when time was up
+    silent: bool = False  # whether it no longer answered when time was up
     asked_at: float = 0.0
     asked: bool = False
 
@@ -135,6 +140,12 @@ def listen(path: Path, backlog: int) -> socket.socket:
         os.close(folder)
     listener.listen(backlog)
     return listener
+
+
+def _loops(one: Observation) -> bool:
+    """Whether it has no end, as far as one can tell."""
+    most_s = _LOOP_S if one.state == "computing" else _IMPORT_LOOP_S
+    return (one.calls or 0) > _MOST_CALLS or one.cpu_s > one.moved_at_s + most_s
 
 
 class Supervisor:
@@ -217,7 +228,8 @@ class Supervisor:
                 break
             self._ask(patience_s)
         for one in self._active():
-            one.busy = one.cpu_s >= 0 and one.still < _STILL_AFTER_AN_ERROR
+            one.silent = one.asked and time.monotonic() > one.asked_at + _SILENT * patience_s
+            one.busy = not one.silent and one.cpu_s >= 0 and one.still < _STILL_AFTER_AN_ERROR
         for rank in list(self._links):
             self._send(rank, Message({"event": "leave"}))
         waited_s = time.monotonic() - self._since
@@ -241,14 +253,17 @@ class Supervisor:
         active = self._active()
         if not active:  # nobody is left to wait for, if one has failed; else they still start
             return self._broken() and not any(one.state in ("absent", "here") for one in self._seen)
-        now, enough = time.monotonic(), _STILL
+        now, enough, silent_s = time.monotonic(), _STILL, _SILENT * patience_s
         if self._broken():
             self._broken_at, enough = self._broken_at or now, _STILL_AFTER_AN_ERROR
             if now > self._broken_at + patience_s:
                 return True
         if now > self._since + _LIMIT * patience_s:
             return True
-        return all(one.still >= enough or one.cpu_s > one.moved_at_s + _LOOP_S for one in active)
+        return all(
+            one.still >= enough or _loops(one) or (one.asked and now > one.asked_at + silent_s)
+            for one in active
+        )
 
     def _ask(self, patience_s: float) -> None:
         pause_s = patience_s / _STILL
