@@ -439,6 +439,31 @@ def time_saves(run: Run) -> None:
         assert run.values("steps_meanwhile", rank)[0] == 0
 
 
+def gathered(run: Run) -> None:
+    everyone = [rank for rank in range(run.ranks) for _ in range(2 + rank)]
+    assert run.by_rank("gathered") == dict.fromkeys(range(run.ranks), everyone)
+
+
+def consolidate_optimizer(run: Run) -> None:
+    held = run.by_rank("held")
+    assert run.by_rank("collected") == {r: sum(held.values()) * (r == 0) for r in held}
+    assert sum(held.values()) == 2 * 1210 + 4  # two moments, and four tensors' counts of steps
+    assert run.ranks == 1 or "not been consolidated" in run.value("early")
+
+
+def differentiate_twice(run: Run) -> None:
+    assert (run.value("spread") > 0.01) is (run.ranks > 1)
+    right = run.knobs.get("penalty") != "weights" or run.ranks == 1
+    assert run.value("distance") < 1e-12 if right else run.value("distance") > 0.01
+
+
+def wrong_registration_order(run: Run) -> None:
+    first, last = run.values("output"), run.values("output", run.ranks - 1)
+    alike = run.ranks == 1 or run.knobs.get("order") == "same"
+    assert (first == last) is alike
+    assert run.value("spread") == 0
+
+
 # job, its knobs, what must be true of its run, whether it must end well
 CASES: list[tuple[str, dict[str, Any], Callable[[Run], None], bool]] = [
     ("hello_ranks", {}, hello_ranks, True),
@@ -494,6 +519,13 @@ CASES: list[tuple[str, dict[str, Any], Callable[[Run], None], bool]] = [
     ("wrong_download", {}, wrong_download, True),
     ("compare_epoch_orders", {}, compare_epoch_orders, True),
     ("leave_group", {}, leave_group, True),
+    ("gather_unequal_sizes", {"way": "padded"}, gathered, True),
+    ("gather_unequal_sizes", {"way": "objects"}, gathered, True),
+    ("consolidate_optimizer", {}, consolidate_optimizer, True),
+    ("differentiate_twice", {}, differentiate_twice, True),
+    ("differentiate_twice", {"penalty": "weights"}, differentiate_twice, True),
+    ("wrong_registration_order", {}, wrong_registration_order, True),
+    ("wrong_registration_order", {"order": "same"}, wrong_registration_order, True),
 ]
 TRACED = {"overlap_buckets", "time_accumulation"}
 LONG = {

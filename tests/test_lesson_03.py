@@ -197,3 +197,8 @@ def test_a_slow_rank_is_given_up_by_the_one_that_waits() -> None:
     assert run.failure is not None and run.failure.rank == 1, "whom it waited for"
     assert "Timed out waiting 2000ms" in run.failure.consequences[0]
     assert run.by_rank("step_ms") == {}
+
+
+def test_tensors_of_unequal_size_are_not_gathered() -> None:
+    run = ran("gather_unequal_sizes", 2)
+    assert run.failure is not None and "invalid tensor size" in run.failure.what

@@ -16,143 +16,67 @@
 #
 # | | |
 # |---|---|
-# | **do** | put one model on two devices; cut it into pipeline stages over ranks, and write the hand-over yourself; watch the stages wait, and count what they keep in memory; run pipelines side by side with DDP |
+# | **do** | cut a model into two ranks and write the hand-over yourself; run pipelines, watch their stages wait, and count what they keep in memory; run pipelines side by side with DDP; put one model on two devices |
 # | **learn** | when to cut a model, what a cut costs (the *bubble*), what micro-batches and their order change, how cutting and DDP go together |
 # | **need** | [02 Basic DDP](02_basic_ddp.ipynb); [07](07_no_sync.ipynb) explains gradient accumulation, but is not required |
-# | **minutes** | 40 |
+# | **minutes** | 55 |
+# | **exercise** | 20 minutes more |
 #
-# DDP gives every rank the *whole* model. If that does not fit into one device, no number of ranks
-# helps: the model itself must be cut. The proof stays the same: **however it is cut, it must end where
-# one process ends.** New words are in the [glossary 术语表](glossary.md).
+# DDP gives every rank the *whole* model. If that does not fit into one device, more ranks do not help:
+# the model itself must be cut. The proof stays the same: **however it is cut, it must end where one
+# process ends.**
+#
+# - [Part 1: a cut by hand](#Part-1:-a-cut-by-hand)
+# - [Part 2: pipelines](#Part-2:-pipelines)
+# - [Part 3: cutting and DDP together](#Part-3:-cutting-and-DDP-together)
+#
+# New words are in the [glossary 术语表](glossary.md).
 
 # %%
-import numpy as np
-
 from ddp_course import (
     check,
     compare,
+    differences,
     doctor,
+    each_rank,
     explore,
     launch,
-    picture,
     predict,
     show_diff,
     show_job,
     stages,
+    table,
 )
-
-# %% [markdown]
-# ## What can this machine prove?
-#
-# For this lesson: the pipelines below are real on any machine, one process for each stage. A model
-# over two devices of *one* process needs two GPUs for each rank; elsewhere its halves share a device,
-# and the run says so.
 
 # %%
 doctor(short=True)
 
 # %% [markdown]
+# The pipelines below are real on any machine: one process for each stage. A model over two devices of
+# *one* process needs two GPUs for each rank; elsewhere its halves share a device, and the run says so.
+#
+# # Part 1: a cut by hand
+#
 # ## Which model do we cut?
 #
-# Eight small layers, in 64-bit floats, so that rounding hides nothing. As always, first one process
-# with all the data.
+# Eight small layers, in 64-bit floats, so that rounding hides nothing. First one process with all the
+# data: the oracle.
 
 # %%
 show_job("train_whole_model")
 
 # %%
 one = launch("train_whole_model", ranks=1)
-
-# %%
-one.values("loss")
+table(one, "step", "loss")
 
 # %% [markdown]
-# ## How does a model use two devices in one process?
-#
-# By moving: the lower half lies on the first device, the upper half on the second, and `forward` moves
-# the hidden tensor from one to the other. Autograd moves the gradient back by itself. Then DDP around
-# it, over ranks, as ever.
-
-# %%
-guess = predict(
-    "Two ranks, each with the model in two halves. Final weights against those of one process?",
-    choices=["equal, up to rounding", "different"],
-)
-
-# %%
-show_diff("train_whole_model", "train_two_devices")
-
-# %% [markdown]
-# Two lines are easily done by habit, and missing here on purpose: `device_ids=` for DDP, and
-# `device_id=` for the process group. Both name *one* device for a rank. This one may have two.
-
-# %%
-two = launch("train_two_devices", ranks=2)
-
-# %%
-gap = float(np.abs(np.subtract(two.value("weights"), one.value("weights"))).max())
-guess.reveal("equal, up to rounding" if gap < 1e-8 else "different", note=f"largest gap {gap:.0e}")
-
-# %%
-two.value("two_devices"), two.by_rank("devices")
-
-# %% [markdown]
-# The same training. `two_devices` says whether the halves had a device each in *this* run:
-# if it is False, the run proves the code and the numbers, and saves no memory.
-#
-# ## What if I tell DDP the device, as always?
-
-# %%
-guess = predict(
-    "DDP(model, device_ids=[local_rank]) for such a model: what happens?",
-    choices=["nothing bad", "an error when wrapping", "an error in the first step"],
-)
-
-# %%
-told = launch("wrong_device_ids", ranks=2)
-
-# %%
-wrapped = "training" in told.values("state")
-guess.reveal("nothing bad" if wrapped else "an error when wrapping")
-
-# %%
-print(told.failure.what)
-
-# %% [markdown]
-# `device_ids` asks DDP to move the input to that device. A model on several moves it by
-# itself. (Without two GPUs a rank, this run had the model on the CPU: the same test in DDP's
-# constructor, and so the same sentence, about the devices that it lists.)
-#
-# ## On which device is the output?
-
-# %%
-guess = predict(
-    "The target is still on the first device. How far does the step get?",
-    choices=["hidden", "output", "loss"],
-)
-
-# %%
-forgotten = launch("wrong_output_device", ranks=1, forgotten="target")
-
-# %%
-guess.reveal(forgotten.values("state")[-1], note=forgotten.failure.what)
-
-# %%
-forgotten.values("device")
-
-# %% [markdown]
-# The output is where the last layer is. Move the target there, `y.to(output.device)`. Without
-# two GPUs the second device of this run is `meta`, which has shapes and no numbers, but is a device.
-# (`meta` computes in Python: hence the long traceback. Its first frame is the job's.)
-#
 # ## What must two ranks hand over?
 #
-# Two devices in one process have a limit: one machine. And while the upper half computes, the lower
-# device waits, and the other way round. So from now on **each half is a rank**. Between processes
-# nothing moves by itself, and autograd ends at the edge of the process:
+# Rank 0 gets the lower half of the layers, rank 1 the upper half. Between processes nothing moves by
+# itself, and autograd ends at the edge of the process:
 #
-# - forward: the hidden tensor, from rank 0 to rank 1;
-# - backward: the derivative of the loss for each of its elements, from rank 1 to rank 0.
+# - forward: the hidden tensor goes from rank 0 to rank 1;
+# - backward: the derivative of the loss for each of its elements goes from rank 1 to rank 0.
 #
 # **Exercise 05.** Write it in [exercises/ex05_hand_over.py](../exercises/ex05_hand_over.py), about ten
 # lines of `send`, `recv` and `backward`. Two ranks run it, and their gradients must be those of one
@@ -162,33 +86,52 @@ forgotten.values("device")
 check("ex05")
 
 # %% [markdown]
+# ## When may I reuse a buffer?
+#
+# `isend` returns at once, so that the next forward can begin. In the next job a rank sends four
+# micro-batches, filled with 0, 1, 2 and 3, from one buffer, and overwrites it as soon as `isend`
+# has returned.
+
+# %%
+guess = predict("How many of the four arrive wrong?", choices=[0, 1, 3, 4])
+
+# %%
+reused = launch("wrong_isend", ranks=2, buffer="reused")
+own = launch("wrong_isend", ranks=2, buffer="own")
+
+# %%
+guess.reveal(reused.value("wrong", 1))
+
+# %%
+compare({"one buffer": reused, "a buffer for each": own}, "received", "wrong", rank=1)
+
+# %% [markdown]
+# `isend` only *begins* to send; what is sent is what the buffer holds later. Neither side gets an
+# error. A buffer is yours again when `wait()` has returned; or use a new one for each send. (The job
+# makes the receiver come late, so that the outcome is always the same. Without that it depends on who
+# is quicker, and a test may pass for years.)
+#
+# # Part 2: pipelines
+#
 # ## How do all stages get work at once?
 #
-# By cutting the batch, too. While stage 1 has the first *micro-batch*, stage 0 has the second.
-# `torch.distributed.pipelining` does the sending and receiving; you say which layers are yours, and
-# in which order micro-batches come: the *schedule*. (PyTorch calls this package *alpha*: its interface
-# may change.)
+# With two halves, one rank waits while the other computes. So the batch is cut, too: while stage 1 has
+# the first *micro-batch*, stage 0 has the second. `torch.distributed.pipelining` sends and receives; you
+# say which layers are yours, and in which order micro-batches come: the *schedule*. (PyTorch calls this
+# package *alpha*: its interface may change.)
 
 # %%
 show_job("train_pipeline")
 
 # %% [markdown]
-# The numbers are computed for real. The *time* is pretended, by sleeping, as if a device of its own
-# computed: so that the picture is the same with 2 cores and with 64.
-
-# %%
-guess = predict(
-    "Four stages, each with a quarter of the layers. All weights together, against one process?",
-    choices=["equal, up to rounding", "different"],
-)
+# The numbers are computed for real. The *time* is simulated by sleeping, as if each stage had a device
+# of its own, so that the picture is the same with 2 cores and with 64.
 
 # %%
 gpipe = launch("train_pipeline", ranks=4, schedule="gpipe", micro_batches=4, trace=True)
 
 # %%
-weights = np.concatenate(list(gpipe.by_rank("weights").values()))
-gap = float(np.abs(weights - one.value("weights")).max())
-guess.reveal("equal, up to rounding" if gap < 1e-8 else "different", note=f"largest gap {gap:.0e}")
+differences({"4 stages": gpipe}, one)
 
 # %% [markdown]
 # Four processes, none of which has the whole model, trained it as one process does.
@@ -196,7 +139,7 @@ guess.reveal("equal, up to rounding" if gap < 1e-8 else "different", note=f"larg
 # ## How long do the stages stand still?
 #
 # Stage 3 cannot begin before a micro-batch has come through the other three; stage 0 has nothing to do
-# until a gradient has come back. This gap is called the *bubble*.
+# until a gradient has come back. These gaps are called the *bubble*.
 
 # %%
 guess = predict(
@@ -208,23 +151,23 @@ guess = predict(
 
 # %%
 drawn = stages(gpipe)
-guess.reveal(100 * drawn.bubble, note=f"the formula says {100 * drawn.formula:.0f} %")
+
+# %%
+guess.reveal(100 * drawn.bubble)
 
 # %%
 drawn
 
 # %% [markdown]
-# The formula: let a stage need time 1 for one micro-batch, forward and backward together. It has $m$ of
-# them, so it works for $m$. The last micro-batch is not alone on its way: it goes through $p$ stages,
-# so the step lasts $m + p - 1$, of which each stage stands still for
+# Count the boxes. Let a stage need time 1 for one micro-batch, forward and backward together. With *m*
+# micro-batches it works for *m*. The last micro-batch goes through *p* stages, so the step takes
+# *m* + *p* − 1, and each stage stands still for
 #
-# $$\frac{p - 1}{m + p - 1}.$$
+# > **bubble = (*p* − 1) / (*m* + *p* − 1)**
 #
-# Even on a machine with nothing else to do, about the formula's share would be idle. What lies
-# between it and the measured share is sending, Python, and whatever else your machine was doing; the
-# formula knows none of these. Move the sliders: by the formula, more micro-batches make the bubble
-# smaller, and more stages make it larger. With one micro-batch there is no pipeline: of $p$ stages one
-# works at a time, as in the model on two devices above.
+# The measured share is larger: sending, Python, and whatever else your machine was doing come on top.
+# Move the sliders: more micro-batches make the bubble smaller, more stages make it larger. With one
+# micro-batch there is no pipeline: one of *p* stages works at a time.
 
 # %%
 explore(
@@ -238,8 +181,8 @@ explore(
 
 # %% [markdown]
 # Why not always 48 micro-batches? Each one costs a message and a start of every layer, and small
-# matrices use a device badly. In this run a micro-batch of 3 samples takes a quarter of the time of
-# one of 12, because we pretend so; on a real device it takes more.
+# matrices use a device badly. Here a micro-batch of 3 samples takes a quarter of the time of one of 12
+# because we simulate it so; on a real device it takes more.
 #
 # ## Does a different order make the bubble smaller?
 #
@@ -257,23 +200,24 @@ f1b = launch("train_pipeline", ranks=4, schedule="1f1b", micro_batches=4, trace=
 
 # %%
 change = stages(f1b).bubble - drawn.bubble
-said = "about the same" if abs(change) < 0.1 else "smaller" if change < 0 else "larger"
+
+# %%
 guess.reveal(
-    said, note=f"{100 * drawn.bubble:.0f} % with GPipe, {100 * stages(f1b).bubble:.0f} % now"
+    "about the same" if abs(change) < 0.1 else "smaller" if change < 0 else "larger",
+    note=f"{100 * drawn.bubble:.0f} % with GPipe, {100 * stages(f1b).bubble:.0f} % with 1F1B",
 )
 
 # %%
 stages(f1b)
 
 # %% [markdown]
-# The boxes have changed places, but each stage still has as many, and the formula is the
-# same for both: the more your machine had to do beside this, the further apart two runs of *either* may
-# lie. Why then would anybody want 1F1B?
+# The boxes have changed places, but each stage still has as many, and the formula is the same for both.
+# The busier your machine was, the further apart two runs of *either* may be. So why use 1F1B?
 #
 # ## What does a stage keep in memory?
 #
-# Its parameters; and, for each micro-batch whose backward is still to come, what autograd saved in the
-# forward. The next job counts both, tensor by tensor.
+# Its parameters; and, for each micro-batch whose backward is still to come (*in flight*), what autograd
+# saved in the forward. The next job counts both, tensor by tensor.
 
 # %%
 show_job("count_pipeline_memory")
@@ -289,10 +233,7 @@ compare(
 
 # %%
 guess = predict(
-    "GPipe: see the table. What is the most that autograd keeps on rank 0 with 1F1B?",
-    unit="KB",
-    low=0,
-    high=130,
+    "What is the most that autograd keeps on rank 0 with 1F1B?", unit="KB", low=0, high=130
 )
 
 # %%
@@ -301,35 +242,37 @@ in_turn = launch("count_pipeline_memory", ranks=4, schedule="1f1b", micro_batche
 # %%
 guess.reveal(in_turn.value("saved_kb"))
 
-# %%
-in_turn.by_rank("in_flight"), all_first.by_rank("in_flight")
-
 # %% [markdown]
-# GPipe holds all 8 micro-batches when its first backward begins, on every stage. With 1F1B
-# rank 0 holds 4, as many as there are stages, and the last rank 1; that stays so with 16 micro-batches,
-# or 48. **1F1B saves memory, not time.** Thus it allows more micro-batches, and those
-# make the bubble smaller.
+# Micro-batches in flight and memory of each stage, with GPipe and with 1F1B:
 
 # %%
-picture("schedules")
+each_rank(all_first, "in_flight", "saved_kb")
+
+# %%
+each_rank(in_turn, "in_flight", "saved_kb")
 
 # %% [markdown]
+# GPipe holds all 8 micro-batches when its first backward begins, on every stage. With 1F1B rank 0
+# holds 4, as many as there are stages, and the last rank holds 1; that stays so with 16 micro-batches
+# or 48. **1F1B saves memory, not time.** So it allows more micro-batches, and those make the bubble
+# smaller.
+#
 # Two different things shrink here. The *cut* leaves each rank a quarter of the parameters (and of their
-# gradients and the optimizer's state, which are not counted): nothing else in the course so far does
-# that. The *micro-batches* shrink what is saved, and one process has that for free, if it goes through
-# 8 micro-batches in turn:
+# gradients and the optimizer's state, which are not counted); DDP does not do that. The
+# *micro-batches* shrink what autograd saves, and one process gets that for free if it takes 8
+# micro-batches in turn:
 
 # %%
-launch("count_pipeline_memory", ranks=1, schedule="1f1b", micro_batches=8).value("saved_kb")
+one_in_turn = launch("count_pipeline_memory", ranks=1, schedule="1f1b", micro_batches=8)
+compare({"one process": whole, "one process, 8 micro-batches": one_in_turn}, "saved_kb")
 
 # %% [markdown]
-# ## How do cutting and DDP go together?
+# # Part 3: cutting and DDP together
+#
+# ## How do pipelines and DDP go together?
 #
 # On a grid of ranks, a *mesh*. A row is one pipeline; a column has the same layers, and DDP averages
-# its gradients. Each rank is in two process groups, its row and its column.
-
-# %%
-picture("mesh")
+# its gradients. Each rank is in two process groups: its row and its column.
 
 # %%
 show_job("train_pipeline_replicas")
@@ -347,42 +290,78 @@ mesh = launch("train_pipeline_replicas", ranks=4, stages=2, micro_batches=4)
 guess.reveal(mesh.value("all_reduces"), note="in the backward of the last micro-batch")
 
 # %%
-mesh.by_rank("replica"), mesh.by_rank("stage")
-
-# %%
-weights = np.concatenate(list(mesh.by_rank("weights").values()))
-float(np.abs(weights - np.tile(one.value("weights"), 2)).max())
+each_rank(mesh, "replica", "stage", "all_reduces")
 
 # %% [markdown]
-# Ranks 0 and 1 together have one model, ranks 2 and 3 another, and the last number says how far
-# both are from that of one process. The pipeline tells DDP to wait for the last micro-batch, as
-# `no_sync` does in lesson 07.
+# Ranks 0 and 1 together have one copy of the model, ranks 2 and 3 another. The pipeline tells DDP to
+# wait for the last micro-batch, as `no_sync` does in lesson 07.
 #
-# ## When may I use a buffer again?
+# ## Can one process use two devices?
 #
-# Whoever writes a pipeline by hand wants `isend`, which returns at once, so that the next forward can
-# begin. In the next job a rank sends four micro-batches, filled with 0, 1, 2 and 3, from one buffer.
+# Yes: the lower half is on the first device, the upper half on the second, and `forward` moves the
+# hidden tensor from one to the other. Autograd moves the gradient back by itself. DDP around it works
+# as usual, with two lines left out on purpose: `device_ids=` for DDP and `device_id=` for the process
+# group. Both name *one* device for a rank, and this one may have two.
+
+# %%
+show_diff("train_whole_model", "train_two_devices")
+
+# %%
+two = launch("train_two_devices", ranks=2)
+
+# %%
+each_rank(two, "devices", "two_devices")
+
+# %%
+differences({"two devices, DDP": two, "4 stages": gpipe, "2 pipelines of 2": mesh}, one)
+
+# %% [markdown]
+# `two_devices` says whether the halves had a device each in *this* run. If not, the run proves the code
+# and the numbers, and saves no memory. And even with two devices, one waits while the other computes.
+#
+# ## What if I tell DDP the device, as always?
 
 # %%
 guess = predict(
-    "The buffer is overwritten as soon as isend has returned. How many of the four arrive wrong?",
-    choices=[0, 1, 3, 4],
+    "DDP(model, device_ids=[local_rank]) for such a model: what happens?",
+    choices=["nothing bad", "an error when wrapping", "an error in the first step"],
 )
 
 # %%
-reused = launch("wrong_isend", ranks=2, buffer="reused")
+told = launch("wrong_device_ids", ranks=2)
 
 # %%
-guess.reveal(reused.value("wrong", 1), note=f"received {reused.value('received', 1)}")
-
-# %%
-launch("wrong_isend", ranks=2, buffer="own").value("received", 1)
+guess.reveal(
+    "nothing bad" if "training" in told.values("state") else "an error when wrapping",
+    note=told.failure.what,
+)
 
 # %% [markdown]
-# `isend` only *begins* to send; what is sent is what the buffer holds later. No error, on
-# neither side. A buffer is yours again when `wait()` has returned, or take a new one for each send.
-# (The job makes the receiver come late, so that the outcome is always the same. Without that it
-# depends on who is quicker, and a test may pass for years.)
+# `device_ids` asks DDP to move the input to that device. A model on several devices moves it by itself.
+# (Without two GPUs for each rank, this run had the model on the CPU: the same test in DDP's constructor,
+# and the same sentence about the devices that it lists.)
+#
+# ## On which device is the output?
+
+# %%
+guess = predict(
+    "The target is still on the first device. How far does the step get?",
+    choices=["hidden", "output", "loss"],
+)
+
+# %%
+forgotten = launch("wrong_output_device", ranks=1, forgotten="target")
+
+# %%
+guess.reveal(forgotten.values("state")[-1], note=forgotten.failure.what)
+
+# %%
+table(forgotten, "state", "device")
+
+# %% [markdown]
+# The output is where the last layer is. Move the target there: `y.to(output.device)`. Without two GPUs,
+# the second device of this run is `meta`, which has shapes and no numbers. (`meta` computes in Python:
+# hence the long traceback. Its first frame is the job's.)
 #
 # ## Which cut do I take?
 #
@@ -393,25 +372,29 @@ launch("wrong_isend", ranks=2, buffer="own").value("received", 1)
 # | single layers are too large or too slow, and the machine's links are fast | tensor parallelism inside the machine, sharding across | a piece of every matrix |
 # | many machines with slow links, and stages that take equally long | a pipeline across machines, with DDP over replicas | its stage's parameters, all micro-batches of its row |
 # | a quick try on two devices of one machine, and speed matters little | two devices in one process, DDP around it | all parameters, on two devices |
-
-# %%
-picture("memory")
-
-# %% [markdown]
+#
 # ## What would have gone wrong?
 #
-# - **Stages that take unequally long** The slowest sets the pace, as the straggler of lesson 03 does. The
-#   formula assumes equal ones.
+# - **Stages that take unequally long** The slowest sets the pace, like the straggler of lesson 03. The
+#   formula assumes equal stages.
 # - **Fewer micro-batches than stages** 1F1B refuses with a `ValueError`. Micro-batches of unequal size
-#   do not fit the buffers of the stages: let their number divide the batch.
+#   do not fit the buffers of the stages: their number must divide the batch.
 # - **A gradient hook with `group=None`** That means all ranks, so it would mix the layers of different
 #   stages. `allreduce_hook(column, bucket)` names the column.
-# - **DDP in a stage that has to find out its shapes** With GPipe, torch 2.14.1 and 2.15.0 end in an internal assert
-#   about `rebuilt_param_indices_`, in the second step: the stage tries the module, and DDP counts that forward.
-#   Tell the stage its shapes, as `train_pipeline_replicas` does.
-# - **BatchNorm** It would normalise each micro-batch by itself, and so compute something else than one
-#   process does.
+# - **DDP in a stage that has to find out its shapes** With GPipe, torch 2.14.1 and 2.15.0 end in an
+#   internal assert about `rebuilt_param_indices_` in the second step: the stage tries the module, and
+#   DDP counts that forward. Tell the stage its shapes, as `train_pipeline_replicas` does.
+# - **BatchNorm** It would normalise each micro-batch by itself, and so compute something different.
 # - **The loss of rank 0** Only the last stage has one.
+#
+# ## What should you remember?
+#
+# - Cut a model only if it does not fit; DDP is simpler and faster.
+# - A pipeline's bubble is (p − 1) / (m + p − 1): more micro-batches, less waiting.
+# - 1F1B has the bubble of GPipe and needs less memory.
+#
+# **From memory:** what does a stage send forward, what does it send back, and how many micro-batches
+# does the first of four stages keep in flight under 1F1B?
 #
 # > **On your cluster.** The jobs stay as they are: `my_place()` takes `cuda:LOCAL_RANK` and NCCL where
 # > each rank has a GPU; in a script of your own that is
@@ -422,18 +405,18 @@ picture("memory")
 # > language models usually let the pipeline cross machines (Megatron-LM orders tensor, context, expert,
 # > data, pipeline, from inside to outside); here, `pp` is last. Two machines with four GPUs each:
 # > `torchrun --nnodes=2 --nproc-per-node=4 --rdzv-backend=c10d --rdzv-endpoint=HOST:29500 --rdzv-id=JOB train_pipeline_replicas.py --stages 4`.
-# > For the model on two devices of one process, `--nproc-per-node` is *half* the number of GPUs. Over NCCL
-# > the order of sends and receives matters more: two ranks that both send first may wait for ever.
-# > (None of this box was run on GPUs by us.)
+# > For the model on two devices of one process, `--nproc-per-node` is *half* the number of GPUs. Over
+# > NCCL the order of sends and receives matters more: two ranks that both send first may wait for ever.
 #
-# **Sources.** Y. Huang et al., *GPipe: Efficient Training of Giant Neural Networks using Pipeline
-# Parallelism*, NeurIPS 2019, arXiv:1811.06965 (micro-batches, the bubble's formula) · D. Narayanan et
-# al., *PipeDream: Generalized Pipeline Parallelism for DNN Training*, SOSP 2019 (one forward, one
-# backward) · D. Narayanan et al., *Efficient Large-Scale Language Model Training on GPU Clusters Using
-# Megatron-LM*, SC 2021, arXiv:2104.04473 (1F1B's memory; pipelines with data parallelism) · PyTorch
-# documentation, *Pipeline Parallelism* (alpha; page of October 2026),
-# docs.pytorch.org/docs/main/distributed/pipelining.html · PyTorch documentation,
-# *DistributedDataParallel* (`device_ids`), docs.pytorch.org · behaviour as measured
-# in this run.
+# **Sources.** Y. Huang et al.,
+# [GPipe: Efficient Training of Giant Neural Networks using Pipeline Parallelism](https://arxiv.org/abs/1811.06965),
+# NeurIPS 2019 (micro-batches, the bubble's formula) · D. Narayanan et al., *PipeDream: Generalized
+# Pipeline Parallelism for DNN Training*, SOSP 2019 (one forward, one backward) · D. Narayanan et al.,
+# [Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM](https://arxiv.org/abs/2104.04473),
+# SC 2021 (1F1B's memory; pipelines with data parallelism) · PyTorch documentation,
+# [Pipeline Parallelism](https://docs.pytorch.org/docs/main/distributed.pipelining.html) (alpha; page of
+# October 2026) and
+# [DistributedDataParallel](https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html)
+# (`device_ids`) · behaviour as measured in this run.
 #
 # **Next:** [06 torchrun](06_torchrun.ipynb)

@@ -70,14 +70,15 @@ def main() -> None:
         if way == "async_save":
             future.result()  # raises what the thread raised; before it there is no checkpoint
         whole = done[0] if done else time.perf_counter()  # the callback may come a moment later
-        log(way=way, blocked_ms=blocked_ms, done_ms=(whole - started) * 1000)
-        log(**{f"{way}_ms": blocked_ms})
-        log(steps_meanwhile=steps_meanwhile, moved=(weights() - at_the_call).abs().max())
+        moved = (weights() - at_the_call).abs().max()
 
         dist.barrier()
         dcp.load({"model": model_state}, checkpoint_id=folder)  # in place: the weights go back
         files_mb = sum(file.stat().st_size for file in folder.iterdir()) / 1e6
-        log(gap=(weights() - at_the_call).abs().max(), file_mb=files_mb)
+        gap = (weights() - at_the_call).abs().max()
+        done_ms = (whole - started) * 1000
+        log(way=way, blocked_ms=blocked_ms, done_ms=done_ms, steps_meanwhile=steps_meanwhile)
+        log(moved=moved, gap=gap, file_mb=files_mb, **{f"{way}_ms": blocked_ms})
     log(weights_mb=weights().nbytes / 1e6)
     dist.destroy_process_group()
 
