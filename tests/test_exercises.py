@@ -183,7 +183,7 @@ def test_one_rank_alone_in_a_collective_is_a_timeout(
     exercise: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(judging, "PATIENCE_S", 1.0)
-    lines = "if dist.get_rank() == 1:\n    dist.all_reduce(torch.ones(1))"
+    lines = "import torch\nif dist.get_rank() == 1:\n    dist.all_reduce(torch.ones(1))"
     verdict = answer(tmp_path, monkeypatch, exercise, lines)
     first = verdict.results[0]
     assert (verdict.status, verdict.points) == ("timeout", 0)

@@ -16,21 +16,21 @@
 #
 # | | |
 # |---|---|
-# | **do** | accumulate gradients over several micro-batches, and count what is sent; place `no_sync` in the ways that people do, right and wrong; repair a demo that circulates |
+# | **do** | accumulate gradients over several micro-batches, and count what is sent; place `no_sync` in the ways that people do, right and wrong; repair a loop that many copy |
 # | **learn** | what `no_sync` switches off, when DDP looks at it, which micro-batch must be synchronised, and how to scale and clip |
 # | **need** | [02 Basic DDP](02_basic_ddp.ipynb): buckets, the spread between ranks |
-# | **minutes** | 35 |
+# | **minutes** | 45 |
+# | **exercise** | 15 minutes more |
 #
-# A step whose batch does not fit into memory is cut into $k$ *micro-batches*: $k$ times forward and
-# backward, and then one optimizer step. DDP would average over ranks $k$ times, though only the last
-# average is used. `no_sync` stops the others. New words are in the [glossary 术语表](glossary.md).
+# A step whose batch does not fit into memory is cut into *k micro-batches*: *k* forwards and backwards,
+# then one optimizer step. DDP would average over ranks *k* times, though only the last average is used.
+# `no_sync` stops the others. New words are in the [glossary 术语表](glossary.md).
 
 # %%
-import numpy as np
-
 from ddp_course import (
     check,
     compare,
+    differences,
     doctor,
     explore,
     launch,
@@ -40,48 +40,73 @@ from ddp_course import (
     timeline,
 )
 
-# %% [markdown]
-# ## What can this machine prove?
-#
-# The counts, the bytes and the gradients below are the same on any machine. The times are not: they
-# are those of this machine's network, or, between ranks on one CPU, of its memory.
-
 # %%
 doctor(short=True)
 
 # %% [markdown]
+# The counts, bytes and gradients below are the same on any machine. The times are those of this
+# machine's network, or, between ranks on one CPU, of its memory.
+#
+# ## When does a backward communicate?
+#
+# This cell is a script. Every rank's gradient starts as `rank + 1`; after the average over two ranks it
+# is 1.5.
+
+# %%
+# %%job my_no_sync
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+dist.init_process_group("gloo")
+model = DDP(nn.Linear(1, 1, bias=False))
+x = torch.full((1, 1), float(dist.get_rank() + 1))
+for micro_batch in range(3):
+    model(x).sum().backward()
+    print(f"micro-batch {micro_batch}: gradient {model.module.weight.grad.item()}")
+dist.destroy_process_group()
+
+# %%
+mine = launch("my_no_sync", ranks=2)
+
+# %%
+print(*mine.lines_of(0), "", *mine.lines_of(1), sep="\n")
+
+# %% [markdown]
+# **Now you.** Put `with model.no_sync():` around the line with `backward()`, and run both cells again:
+# now each rank has its own gradient. Then let the *last* micro-batch run outside. Which number do both
+# ranks end with, and why is it not 1.5?
+#
 # ## What must be added to a DDP loop?
 #
 # An inner loop, and a context around **forward and backward** of all micro-batches but the last.
-# `backward()` adds to `.grad`; outside the context, DDP then averages all that has piled up there.
+# `backward()` adds to `.grad`; outside the context, DDP then averages all that has accumulated there.
 # (The *hook* in this script counts what DDP sends. You do not need it.)
-
-# %%
-guess = predict(
-    "Two ranks, four micro-batches each: are the final weights those of one process with the whole batch?",
-    choices=["yes, up to rounding", "no"],
-)
 
 # %%
 show_diff("train_ddp", "accumulate_gradients")
 
 # %%
-one = launch("train_one_process", ranks=1)
+guess = predict(
+    "Two ranks, four micro-batches each. How do the final weights compare with one process that has the whole batch?",
+    choices=["exactly equal", "equal up to rounding", "different"],
+)
 
 # %%
+one = launch("train_one_process", ranks=1)
 pieces = launch("accumulate_gradients", ranks=2, micro_batches=4)
 
 # %%
-gap = np.abs(np.subtract(pieces.value("weights"), one.value("weights"))).max()
-guess.reveal("yes, up to rounding" if gap < 1e-5 else "no", note=f"largest difference {gap:.1e}")
+guess.reveal(differences({"": pieces}, one).words[""])
 
 # %%
-pieces.value("all_reduces")
+compare({"one process": one, "2 ranks, 4 micro-batches": pieces}, "loss", "all_reduces")
 
 # %% [markdown]
-# The gradient of a mean is a sum of parts, and it does not matter whether the parts are
-# added up over time (micro-batches) or over ranks. So accumulation is no approximation, and one
-# all-reduce a step is enough. (BatchNorm is an exception: it would see small batches.)
+# The gradient of a mean is a sum of parts, and it does not matter whether the parts are added over time
+# (micro-batches) or over ranks. So accumulation is not an approximation, and one all-reduce for each step
+# is enough. (BatchNorm is an exception: it would see small batches.)
 #
 # ## What does it save?
 #
@@ -109,9 +134,8 @@ compare({"every": every, "last": last}, "all_reduces", "mib_sent")
 timeline(last)
 
 # %% [markdown]
-# Three backwards pass without communication, and under the fourth the buckets leave as in
-# lesson 02. The hook counts what the profiler counts: $k$ times fewer all-reduces, $k$ times fewer
-# bytes. And the time?
+# Three backwards pass without communication, and under the fourth the buckets leave as in lesson 02:
+# *k* times fewer all-reduces, *k* times fewer bytes. And the time?
 
 # %%
 guess = predict(
@@ -125,9 +149,9 @@ guess = predict(
 guess.reveal(100 * min(last.values("step_ms")) / min(every.values("step_ms")))
 
 # %% [markdown]
-# This number belongs to your machine, and to this run. The saving is the *exposed* part of
-# the communication that is left out, so it is large on a slow network and small where backward hid
-# everything anyway. The counts are facts; measure the time on your own cluster. Move the sliders:
+# This number belongs to your machine and to this run. What you save is the *exposed* part of the
+# communication, so it is large on a slow network and small where backward hid everything anyway. The
+# counts hold everywhere; measure the time on your own cluster. Move the sliders:
 
 # %%
 explore("time_accumulation", timeline, micro_batches=[4, 1, 2, 8], sync=["last", "every"], ranks=2)
@@ -135,8 +159,8 @@ explore("time_accumulation", timeline, micro_batches=[4, 1, 2, 8], sync=["last",
 # %% [markdown]
 # ## Which of the two decides, forward or backward?
 #
-# You have met code that computes the forward first, and opens `no_sync` around `loss.backward()`
-# only: it is backward that communicates, after all. The next job takes one optimizer step of four
+# You may have seen code that computes the forward first and opens `no_sync` around `loss.backward()`
+# only, because it is backward that communicates. The next job takes one optimizer step of four
 # micro-batches, in nine ways.
 
 # %%
@@ -166,14 +190,16 @@ compare(
 )
 
 # %% [markdown]
-# **The forward decides.** DDP's forward notes whether this backward will be averaged, and
-# arms it; at backward nobody asks again. With the forward outside, nothing is saved, and since the
-# result is right (spread 0; distance 0 but for rounding, about $10^{-16}$ in double precision),
-# nobody notices. The other way round happens to work; keep both inside.
+# `spread` is how far the ranks' gradients are apart, `distance` how far they are from one process's,
+# relative to its length (about 1e-16 is rounding in double precision).
+#
+# **The forward decides.** It records whether this backward will be averaged; backward does not ask
+# again. With the forward outside nothing is saved, and because the result is right, nobody notices. The
+# other way round happens to work; keep both inside.
 #
 # ## May it be the first one that is synchronised?
 #
-# As many all-reduces, as many bytes: only a different micro-batch, the first instead of the last.
+# Just as many all-reduces and bytes, but the first micro-batch is synchronised instead of the last.
 
 # %%
 guess = predict(
@@ -191,9 +217,9 @@ guess.reveal("equal" if first.value("spread") == 0 else "different")
 compare({"last": right, "first": first}, "all_reduces", "bytes_sent", "spread", "distance")
 
 # %% [markdown]
-# The average takes what is in `.grad` *at that moment*. What the later micro-batches add is
-# each rank's own, so the ranks step apart, without an error, and never meet again. **Synchronise
-# last, then step.**
+# The average takes what is in `.grad` *at that moment*. What the later micro-batches add stays on each
+# rank, so the ranks step apart, without an error, and never come together again. **Synchronise last,
+# then step.**
 #
 # ## What if the loss is not divided by k?
 
@@ -210,13 +236,13 @@ unscaled = launch("compare_accumulation", ranks=2, variant="unscaled")
 guess.reveal(round(1 + unscaled.value("distance")), note="1 + the distance: it points the same way")
 
 # %% [markdown]
-# A sum of four means is four times their mean. The ranks agree, the loss falls, and your
-# learning rate is four times what you think. DDP divides by the number of *ranks*; dividing by the
-# number of micro-batches is yours.
+# A sum of four means is four times their mean. The ranks agree, the loss falls, and your learning rate
+# is four times what you think. DDP divides by the number of *ranks*; you divide by the number of
+# micro-batches.
 #
-# ## When to clip?
+# ## When should I clip?
 #
-# `clip_grad_norm_` shortens a gradient that is too long. The oracle clips what one process has.
+# `clip_grad_norm_` shortens a gradient that is too long. The oracle clips the gradient of one process.
 
 # %%
 guess = predict(
@@ -235,14 +261,48 @@ guess.reveal("yes" if clip_early.value("distance") < 1e-6 else "no")
 compare({"late": clip_late, "early": clip_early}, "all_reduces", "spread", "distance")
 
 # %% [markdown]
-# Early clipping shortens what has piled up so far, again and again, and on each rank by
-# a different factor. The ranks still agree (spread 0), on a wrong gradient. Clip **once, after the last
-# backward**: by then every rank has the same averaged gradient and computes the same norm.
+# Early clipping shortens what has accumulated so far, again and again, and by a different factor on each
+# rank. The ranks still agree (spread 0), on a wrong gradient. Clip **once, after the last backward**: by
+# then every rank has the same averaged gradient and computes the same norm.
 #
-# ## Can you repair a demo that circulates?
+# ## Does DDP average a gradient of a gradient?
 #
-# It computes the forward before the context begins, says `if i % k == 0` where it synchronises and
-# steps, and does not scale. The next job has the same faults, on ten micro-batches with $k = 4$.
+# Some losses contain a gradient, computed by `torch.autograd.grad(…, create_graph=True)`: a penalty on
+# the slope of the output for the *inputs*, or on the length of the gradient of the *weights*.
+
+# %%
+show_job("differentiate_twice")
+
+# %%
+guess = predict(
+    "Which penalty gives two ranks the gradient of one process?",
+    choices=["inputs", "weights", "both", "neither"],
+)
+
+# %%
+inputs = launch("differentiate_twice", ranks=2, penalty="inputs")
+weights = launch("differentiate_twice", ranks=2, penalty="weights")
+
+# %%
+guess.reveal(
+    {(True, True): "both", (True, False): "inputs", (False, True): "weights"}.get(
+        (inputs.value("distance") < 1e-9, weights.value("distance") < 1e-9), "neither"
+    )
+)
+
+# %%
+compare({"inputs": inputs, "weights": weights}, "spread", "distance")
+
+# %% [markdown]
+# DDP averages what `backward` leaves in `.grad`, and nothing else. `torch.autograd.grad` returns each
+# rank's own gradient (that is the `spread`). A penalty on inputs is a mean over samples, like any loss,
+# so the averages are right. A penalty on the gradient of the weights needs the gradient of *all* data
+# before it is squared, and no rank has that.
+#
+# ## Can you repair a loop that many copy?
+#
+# It computes the forward before the context begins, synchronises and steps where `i % k == 0`, and does
+# not scale. The next job has the same faults, with ten micro-batches and *k* = 4.
 
 # %%
 show_job("repair_windows")
@@ -279,14 +339,12 @@ compare(
 )
 
 # %% [markdown]
-# Read it, line by line:
-#
-# - **As found**, ten all-reduces for three steps: `no_sync` without effect. `i % k == 0` is true for
-#   $i = 0$, so the first step has one micro-batch, and the last micro-batch enters no step at all.
-#   (Here the demo is luckier than it looks: it synchronises and steps on the *same* micro-batch, so
-#   its ranks do agree. Move only one of the two conditions, and you have `first` from above.)
-# - **Forward inside**: three all-reduces. The distance has not moved: the waste was one fault, the
-#   wrong windows and the scale differs.
+# - **As found**: ten all-reduces for three steps, because `no_sync` has no effect. `i % k == 0` is true
+#   for *i* = 0, so the first step has one micro-batch, and the last one enters no step at all. (By luck
+#   it synchronises and steps on the *same* micro-batch, so its ranks agree. Move only one of the two
+#   conditions, and you get `first` from above.)
+# - **Forward inside**: three all-reduces. The distance has not moved: the waste was one fault, the wrong
+#   windows and the scale are two more.
 # - **`(i + 1) % k == 0`**: windows of four, but the short rest of two is lost.
 # - **`… or i + 1 == n`**: the rest is a window, too, divided by *its* length. Distance 0.
 #
@@ -304,27 +362,39 @@ check("ex07")
 # ## What would have gone wrong?
 #
 # - **Forward outside** Every micro-batch is sent, and nothing looks wrong. Count all-reduces once.
-# - **Synchronised first, or never** Replicas that drift apart in silence. Log the spread.
+# - **Synchronised first, or never** Replicas drift apart in silence. Log the spread.
 # - **Not divided by k**, or the short window divided by k: a different learning rate in some steps.
-# - **Clipped, or logged a norm, before the sync** A number that differs from rank to rank.
+# - **Clipped, or a norm logged, before the sync** A number that differs from rank to rank.
 # - **A short rest without a step** Its gradients stay in `.grad`: lost with the next `zero_grad`, or
 #   inherited by the next epoch's first window.
 # - **Mixed precision** Unscale once, before clipping; all micro-batches of a window need one scale.
-# - **Ranks with different numbers of micro-batches** One rank synchronises, the others do not:
-#   a hang (lesson 03; lesson 10 finds the rank).
+# - **Ranks with different numbers of micro-batches** One rank synchronises, the others do not: a hang
+#   (lessons 03 and 10).
 #
-# > **On your cluster.** The same scripts: `python -m torch.distributed.run --nnodes=2
+# ## What should you remember?
+#
+# - `no_sync` goes around forward *and* backward; the forward decides.
+# - Synchronise the last micro-batch, then clip, then step.
+# - Divide each loss by the number of micro-batches in *its* window. DDP does not do it.
+#
+# **From memory:** name two faults of accumulation after which the ranks still agree, and one after which
+# they do not. Which of the three could a comparison between ranks find?
+#
+# > **On your cluster.** The same scripts, on both machines: `python -m torch.distributed.run --nnodes=2
 # > --nproc-per-node=4 --rdzv-backend=c10d --rdzv-endpoint=HOST:29500 --rdzv-id=JOB
-# > ddp_course/jobs/07_no_sync/time_accumulation.py --sync every`, on both machines, then with `--sync last`.
+# > ddp_course/jobs/07_no_sync/time_accumulation.py --sync every`, then with `--sync last`.
 # > `my_place()` chooses NCCL; nothing else changes. The slower the link between the machines, the
-# > larger the difference of `step_ms`. (NCCL could not be tried where this lesson was written.)
+# > larger the difference in `step_ms`.
 #
-# **Sources.** PyTorch documentation, *DistributedDataParallel*, `no_sync`: "the forward pass should
-# be included inside the context manager, or else gradients will still be synchronized",
-# docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html (October
-# 2026) · S. Li et al., *PyTorch Distributed*, VLDB 2020, arXiv:2006.15704, section 3.2.4 (gradient
-# accumulation) · the same mistakes in the field: huggingface/accelerate PR 1726 (July 2023),
-# karpathy/build-nanogpt PR 30 (June 2024), modelscope/FunASR PR 3472 (August 2026) · behaviour as
+# **Sources.** PyTorch documentation,
+# [DistributedDataParallel](https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html),
+# `no_sync`: "the forward pass should be included inside the context manager, or else gradients will
+# still be synchronized"; and on `torch.autograd.grad` (October 2026) · S. Li et al.,
+# [PyTorch Distributed](https://arxiv.org/abs/2006.15704), VLDB 2020, section 3.2.4 (gradient
+# accumulation) · the same mistakes in the field:
+# [huggingface/accelerate PR 1726](https://github.com/huggingface/accelerate/pull/1726) (July 2023),
+# [karpathy/build-nanogpt PR 30](https://github.com/karpathy/build-nanogpt/pull/30) (June 2024),
+# [modelscope/FunASR PR 3472](https://github.com/modelscope/FunASR/pull/3472) (August 2026) · behaviour as
 # measured in this run.
 #
 # **Next:** [10 When it hangs](10_when_it_hangs.ipynb)

@@ -16,31 +16,103 @@
 #
 # | | |
 # |---|---|
-# | **do** | break jobs in ten ways, and have each diagnosed; ask a job that still hangs; get a wrong sum that nothing notices |
-# | **learn** | why a rank that waits knows so little, how to find the first cause among loud consequences, where ranks part, and what no diagnosis can see |
+# | **do** | write a job that hangs and ask it why; break jobs in ten more ways and have each diagnosed; get a wrong sum that nothing notices; classify five wrecks yourself |
+# | **learn** | why a waiting rank knows so little, how to find the first cause among loud consequences, where ranks part, and what no diagnosis can see |
 # | **need** | [03 Uneven workloads](03_uneven_workloads.ipynb): hangs and time-outs; [06 torchrun](06_torchrun.ipynb): signals and exit codes |
-# | **minutes** | 35 |
+# | **minutes** | 50 |
+# | **exercise** | 20 minutes more |
 #
-# In lesson 03 you broke the rules one by one. Here you are given the wreck, and look for the cause.
-# The jobs are short, the mistakes are those of real trainings. New words are in the
-# [glossary 术语表](glossary.md).
+# In lesson 03 you broke the rules one by one. Here you get the wreck and look for the cause. The jobs
+# are short; the mistakes are those of real trainings.
+#
+# - [Part 1: who is missing](#Part-1:-who-is-missing)
+# - [Part 2: who differs](#Part-2:-who-differs)
+# - [Part 3: what the ledgers do not show](#Part-3:-what-the-ledgers-do-not-show)
+#
+# New words are in the [glossary 术语表](glossary.md).
 
 # %%
 import time
 
-from ddp_course import check, collectives, compare, diagnose, doctor, launch, predict, show_job
-
-# %% [markdown]
-# ## What can this machine prove?
+from ddp_course import (
+    check,
+    collectives,
+    compare,
+    diagnose,
+    doctor,
+    each_rank,
+    launch,
+    predict,
+    show_job,
+)
 
 # %%
 doctor(short=True)
 
 # %% [markdown]
-# Who waits for whom does not depend on the device. What a rank *says* about it does: the texts below
+# The pattern of waiting does not depend on the device. What a rank *says* about it does: the texts below
 # are Gloo's where the ranks run on the CPU. For NCCL, see the box at the end.
 #
-# ## What does a rank know that waits?
+# # Part 1: who is missing
+#
+# ## Can I ask a job that still hangs?
+#
+# This is a script as you might write it, with PyTorch's own time-out of half an hour. It knows nothing
+# of this course. The launcher gives it 6 s.
+
+# %%
+# %%job my_hang
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+for step in range(10):
+    loss = torch.tensor(1.0 / (step + 1))
+    if rank == 0 and step == 4:
+        dist.barrier()  # "so that all see the half-time report"
+    dist.all_reduce(loss)
+    print("step", step, "loss", loss.item())
+dist.destroy_process_group()
+
+# %%
+guess = predict(
+    "It hangs; nothing has failed, and nothing is stopped. Can diagnose name the rank at fault?",
+    choices=["yes", "no"],
+)
+
+# %%
+live = launch("my_hang", ranks=3, limit_s=6, wait=False)
+time.sleep(4)
+found = diagnose(live)
+
+# %%
+guess.reveal("yes" if found.rank == 0 else "no")
+
+# %%
+found
+
+# %%
+collectives(live)
+
+# %%
+live.wait()
+
+# %% [markdown]
+# Each rank keeps a list of its collectives, its *ledger*, with the line that made each call. Every rank
+# was asked where it is, and answered from beside the thread that waits; the job went on hanging until the
+# launcher ended it at its limit. (It takes some seconds of silence until a wait is called a hang. If the
+# answer was that nothing is wrong so far, the machine was busy: run these cells again from `launch` on.)
+#
+# **Now you.** Move the barrier to rank 2 and step 6, say what the sentence will be, and run it again. In a
+# shell the same is
+#
+# ```sh
+# python -m ddp_course run my_script.py --ranks 4   # says at its end what happened
+# python -m ddp_course diagnose                     # the newest run, with its evidence
+# ```
+#
+# ## What does a waiting rank know?
 #
 # Time-outs are seconds on these pages, and minutes elsewhere.
 
@@ -59,11 +131,14 @@ missing = launch("hang_missing_rank", ranks=4, timeout_s=1.5)
 # %%
 guess.reveal("yes" if "rank 1" in str(missing.failure.consequences).lower() else "no")
 
+# %% [markdown]
+# These are the errors as the ranks gave them:
+
 # %%
-missing.failure.consequences
+print(*missing.failure.consequences.values(), sep="\n\n")
 
 # %% [markdown]
-# These are the errors, as the ranks gave them. And this is what comes out of all ranks together:
+# And this is what all ranks together show:
 
 # %%
 diagnose(missing)
@@ -72,17 +147,15 @@ diagnose(missing)
 collectives(missing)
 
 # %% [markdown]
-# A rank that waits knows that it waits, and for how long. Which rank is absent can only be
-# seen from outside, with **every rank's list of collectives side by side**: each rank keeps one, its
-# *ledger*, with the line that made each call. The first row that is not the same on all ranks is the
-# place to look at, and the rank that lacks it is the rank to look at. Counting starts at 1: the
-# all-reduce of step 3 is #4. (`monitored_barrier` of lesson 03 names who has not come, too: if you had
-# one in the right place.)
+# A waiting rank knows that it waits, and for how long. Which rank is missing can only be seen from
+# outside, with **every rank's ledger side by side**. Look at the first row that is not the same on all
+# ranks, and at the rank that lacks it. Counting starts at 1: the all-reduce of step 3 is #4.
+# (`monitored_barrier` of lesson 03 names the missing rank, too, if you had one in the right place.)
 #
-# ## Who failed first, and who is loudest?
+# ## Which rank failed first, and which is the loudest?
 #
-# Now a rank ends while the others wait for it. First it is killed (−9), as by a machine that runs
-# out of memory.
+# Now a rank ends while the others wait for it. First it is killed (−9), as when a machine runs out of
+# memory.
 
 # %%
 guess = predict(
@@ -102,9 +175,9 @@ guess.reveal(
 diagnose(killed)
 
 # %% [markdown]
-# A killed rank says nothing. All you can read comes from ranks that did nothing
-# wrong (or not even from them, if torchrun ended them before they noticed). Next, rank 2 raises a
-# `ValueError`, and so has a chance to speak.
+# A killed rank says nothing. All you can read comes from ranks that did nothing wrong (or not even from
+# them, if torchrun ended them before they noticed). Next, rank 2 raises a `ValueError`, so it has a
+# chance to speak.
 
 # %%
 guess = predict(
@@ -122,12 +195,13 @@ guess.reveal(f"rank {raised.result['deaths'][0]['rank']}")
 diagnose(raised)
 
 # %% [markdown]
-# It is a race, and the next run may end differently: rank 2 closes its connections on its way
-# out, and the others, who notice at once, can be gone before it. torchrun reports as *root cause* what
-# it saw end first; in the first run of this page that was a rank that merely waited (fold out
-# torchrun's own account there). The diagnosis goes by the *kind* of the words: "connection closed by
-# peer" is something that happened **to** a rank, so look at the peer; a `ValueError` is something that
-# it **did**.
+# It is a race, and the next run may end differently: rank 2 closes its connections as it exits, and the
+# others, who notice at once, can be gone before it. torchrun reports as *root cause* what it saw end
+# first, which may be a rank that merely waited. The diagnosis goes by the *kind* of the words:
+# "connection closed by peer" is something that happened **to** a rank, so look at the peer; a
+# `ValueError` is something that it **did**.
+#
+# # Part 2: who differs
 #
 # ## Must all ranks bring the same?
 
@@ -156,10 +230,9 @@ guess.reveal(
 collectives(operation)
 
 # %% [markdown]
-# The first collective is the same on both, and the second is not. A collective has no name
-# that could be compared; **the second call of one rank is taken for the second call of the other**.
-# If asked to, torch compares before each collective. That takes messages of its own each time, so it is
-# for debugging:
+# The first collective is the same on both ranks, the second is not. A collective has no name that could
+# be compared; **one rank's second call is matched with the other rank's second call**. On request, torch
+# compares before each collective. That takes extra messages, so it is for debugging:
 
 # %%
 spoken = launch(
@@ -171,17 +244,17 @@ spoken = launch(
 )
 
 # %%
-spoken.failure.consequences
+print(*spoken.failure.consequences.values(), sep="\n\n")
 
 # %% [markdown]
 # (In torch 2.14.1 and 2.15.0 with Gloo, that variable crashes DDP's constructor. With DDP, call
-# `dist.set_debug_level(dist.DebugLevel.DETAIL)` after `init_process_group` in its place.)
+# `dist.set_debug_level(dist.DebugLevel.DETAIL)` after `init_process_group` instead.)
 #
-# And with the same operation, but five numbers where the other brings four?
+# And with the same operation, but five numbers where the other rank brings four?
 
 # %%
 guess = predict(
-    "Rank 1 brings five numbers, rank 0 four, as it should. Which rank ends first?",
+    "Rank 1 brings five numbers, rank 0 brings four, as it should. Which rank ends first?",
     choices=["rank 0", "rank 1", "neither: it ends well"],
 )
 
@@ -198,8 +271,9 @@ guess.reveal(
 diagnose(size)
 
 # %% [markdown]
-# With Gloo, the rank that receives more than it expects is aborted (−6, `SIGABRT`), and that
-# is the one with the right size. The exit code tells where it hurt, the ledgers tell what differs.
+# With Gloo, the rank that receives more than it expects is aborted (−6, `SIGABRT`), and that is the one
+# with the right size. The exit code tells where it hurt; the ledgers tell what differs. (To *gather*
+# tensors of unequal size on purpose: lesson 03.)
 #
 # ## What if two ranks wait for each other?
 #
@@ -221,80 +295,19 @@ guess.reveal(list(crossed.by_rank("doing").values()).count("done"))
 # %%
 diagnose(crossed)
 
+# %% [markdown]
+# A circle. Neither rank is late, and neither is at fault alone; the order is wrong. If one rank sends
+# first and the other receives first, both get their message:
+
 # %%
-in_turn.by_rank("received")
+each_rank(in_turn, "doing", "received")
 
 # %% [markdown]
-# A circle. Neither rank is late, and neither is at fault alone; what is wrong is the order.
-# In the last line one rank sends first and the other receives first. `isend`, `irecv` and
-# `batch_isend_irecv` begin both at once, so that there is no order to get wrong.
-#
-# ## What if the rank at fault waits, too?
-#
-# Not for a rank, but for one of its own workers.
-
-# %%
-show_job("hang_data_worker")
-
-# %%
-guess = predict(
-    "The DataLoader's worker of rank 1 stands still. Which rank reports an error?",
-    choices=["rank 0", "rank 1"],
-)
-
-# %%
-worker = launch("hang_data_worker", ranks=2, timeout_s=2.5)
-
-# %%
-guess.reveal(f"rank {worker.result['deaths'][0]['rank']}")
-
-# %%
-diagnose(worker)
-
-# %% [markdown]
-# The healthy rank reports, for it waits in a collective, which has a time-out. Rank 1 waits in
-# its loader, which has none unless you give it one (`DataLoader(timeout=…)`), and would wait for ever.
-# The ledgers show *that* rank 1 did not come; its *stack*, the calls that it was in, shows why. The
-# same goes for locks, queues, downloads and file systems.
-#
-# ## Can it hang before the first collective?
-
-# %%
-guess = predict(
-    "Two ranks are started, and told that they are three. Where do they stop?",
-    choices=["init_process_group", "the first barrier", "nowhere: they end well"],
-)
-
-# %%
-absent = launch("hang_at_start", ranks=2, mistake="absent", timeout_s=1.5)
-
-# %%
-guess.reveal(
-    "nowhere: they end well"
-    if absent.ok
-    else "init_process_group"
-    if diagnose(absent).collective == "init_process_group"
-    else "the first barrier"
-)
-
-# %%
-diagnose(absent)
-
-# %% [markdown]
-# Before there is a group there are no collectives, and the ledgers are empty. The ranks meet
-# in a *store* (lesson 02), where each leaves its address. Gloo's error names the key that it missed
-# there, and the key ends with a rank. Without the right host not even the store is found:
-
-# %%
-name = launch("hang_at_start", ranks=2, mistake="name", timeout_s=1.5)
-name.failure.what
-
-# %% [markdown]
-# `mistake="address"`, `"port"` and `"late"` are three more; try them.
+# `isend`, `irecv` and `batch_isend_irecv` begin both at once, so that no order can be wrong.
 #
 # ## What if the ranks build different models?
 #
-# The vocabulary was counted on each rank's own share of the texts, and rank 1 has a word more.
+# The vocabulary was counted on each rank's own share of the texts, and rank 1 has one word more.
 
 # %%
 guess = predict(
@@ -321,65 +334,107 @@ diagnose(models)
 collectives(models)
 
 # %% [markdown]
-# You wrote no collective, and the table has some. DDP's constructor compares the number of
-# parameters and their shapes, and then broadcasts rank 0's weights; each row says what it is for. It
-# compares shapes only: two models of equal shapes are made equal, whatever they compute.
+# You wrote no collective, and the table has some. DDP's constructor compares the number of parameters and
+# their shapes, and then broadcasts rank 0's weights; each row says what it is for.
 #
-# ## Can I ask a job that still hangs?
+# ## And if they only register their layers in different orders?
 #
-# Yes, and it need not know of this course. This is a script as you might write it, with PyTorch's own
-# time-out of half an hour. The launcher gives it 6 s.
+# Two layers of equal shape, `first` and `second`. Rank 1 registers `second` first, as happens when names
+# come from a set or from files as the disk lists them.
 
 # %%
-# %%job my_hang
-import torch
-import torch.distributed as dist
-
-dist.init_process_group("gloo")
-rank = dist.get_rank()
-for step in range(10):
-    loss = torch.tensor(1.0 / (step + 1))
-    if rank == 0 and step == 4:
-        dist.barrier()  # "so that all see the half-time report"
-    dist.all_reduce(loss)
-    print("step", step, "loss", loss.item())
-dist.destroy_process_group()
+show_job("wrong_registration_order")
 
 # %%
 guess = predict(
-    "It hangs, nothing has failed, and nothing is ended. Can diagnose name the rank and the line?",
-    choices=["yes", "no"],
+    "Right after DDP's constructor: do both ranks compute the same output for the same input?",
+    choices=["yes", "no", "the constructor raises an error"],
 )
 
 # %%
-live = launch("my_hang", ranks=3, limit_s=6, wait=False)
-time.sleep(4)
-found = diagnose(live)
+swapped_layers = launch("wrong_registration_order", ranks=2)
 
 # %%
-guess.reveal("yes" if found.rank == 0 else "no", note=found.kind)
+guess.reveal(
+    "the constructor raises an error"
+    if not swapped_layers.ok
+    else "yes"
+    if swapped_layers.values("output", 0)[0] == swapped_layers.values("output", 1)[0]
+    else "no"
+)
 
 # %%
-found
-
-# %%
-collectives(live)
-
-# %%
-live.wait()
+each_rank(swapped_layers, "registered", "output", "spread")
 
 # %% [markdown]
-# Every rank was asked where it is, and answered from beside the thread that waits; the job
-# went on hanging, until the launcher ended it at its limit and said the same. It takes some seconds of
-# silence until a wait is called a hang, so that a slow job is not: if the answer was that nothing is
-# wrong so far, the machine was busy; run these cells again from `launch` on. In a shell the same is
+# DDP matches parameters **by position, never by name**. Both ranks hold the same numbers position by
+# position (spread 0), but in rank 1's model they sit in the wrong layers. So a comparison of weights
+# finds nothing; compare outputs for one input, or names.
 #
-# ```sh
-# python -m ddp_course run my_script.py --ranks 4   # says at its end what happened
-# python -m ddp_course diagnose                     # the newest run, with its evidence
-# ```
+# # Part 3: what the ledgers do not show
 #
-# `run` ends the script after 60 s, or `--limit S`, and asks the ranks before it does.
+# ## What if the rank at fault waits, too?
+#
+# Not for a rank, but for one of its own workers.
+
+# %%
+show_job("hang_data_worker")
+
+# %%
+guess = predict(
+    "The DataLoader's worker of rank 1 is stuck. Which rank reports an error?",
+    choices=["rank 0", "rank 1"],
+)
+
+# %%
+worker = launch("hang_data_worker", ranks=2, timeout_s=2.5)
+
+# %%
+guess.reveal(f"rank {worker.result['deaths'][0]['rank']}")
+
+# %%
+diagnose(worker)
+
+# %% [markdown]
+# The healthy rank reports, because it waits in a collective, which has a time-out. Rank 1 waits in its
+# loader, which has none unless you give it one (`DataLoader(timeout=…)`), and would wait for ever. The
+# ledgers show *that* rank 1 did not come; its *stack*, the calls that it was in, shows why. The same goes
+# for locks, queues, downloads and file systems.
+#
+# ## Can it hang before the first collective?
+
+# %%
+guess = predict(
+    "Two ranks are started and told that there are three. Where do they stop?",
+    choices=["init_process_group", "the first barrier", "nowhere: they end well"],
+)
+
+# %%
+absent = launch("hang_at_start", ranks=2, mistake="absent", timeout_s=1.5)
+
+# %%
+guess.reveal(
+    "nowhere: they end well"
+    if absent.ok
+    else "init_process_group"
+    if diagnose(absent).collective == "init_process_group"
+    else "the first barrier"
+)
+
+# %%
+diagnose(absent)
+
+# %% [markdown]
+# Before there is a group there are no collectives, and the ledgers are empty. The ranks meet in a *store*
+# (lesson 02), where each leaves its address. Gloo's error names the key that it missed there, and the key
+# ends with a rank. With a wrong host name not even the store is found:
+
+# %%
+name = launch("hang_at_start", ranks=2, mistake="name", timeout_s=1.5)
+print(name.failure.what)
+
+# %% [markdown]
+# `mistake="address"`, `"port"` and `"late"` are three more; try them.
 #
 # ## What can the diagnosis not see?
 #
@@ -412,59 +467,69 @@ compare({"alike": alike, "swapped": swapped}, "total")
 diagnose(swapped)
 
 # %% [markdown]
-# Operation, size, type, even the line of code are the same; only the contents are mixed up,
-# and nobody compares contents. Nothing fails, so there is nothing to diagnose. Dictionaries in
-# a different order, sets of names, files as the disk lists them: **sort before you communicate**, and
-# compare with one process now and then (lesson 02).
+# Operation, size, type and even the line of code are the same; only the contents are mixed up, and
+# nothing compares contents. Nothing fails, so there is nothing to diagnose. Dictionaries in a different
+# order, sets of names, files as the disk lists them: **sort before you communicate**, and compare with
+# one process now and then (lesson 02).
 #
-# It cannot see either: whether a rank that is at work will ever be done; what a rank had done that
-# was killed by −9, which leaves no ledger (the table says *no word*); and jobs that neither `launch`
-# nor `python -m ddp_course run` has started.
+# Nor can it see whether a busy rank will ever finish; what a rank had done that was killed by −9, which
+# leaves no ledger (the table says *no word*); and jobs that neither `launch` nor
+# `python -m ddp_course run` has started.
 #
-# ## Can you find one?
+# ## Can you classify five wrecks?
 #
-# **Exercise 03c**, from lesson 03, is a hang to be found by such a table and repaired:
-# [exercises/ex03c_find_hang.py](../exercises/ex03c_find_hang.py). If you have not done it, now is the
-# time.
+# **Exercise 10.** In [exercises/ex10_classify_wrecks.py](../exercises/ex10_classify_wrecks.py) there are
+# five wrecks without labels: exit codes, last error lines and ledgers of four ranks. Classify them by
+# eye; then write a function that does it. The check gives it five others.
 
 # %%
-check("ex03c")
+check("ex10")
 
 # %% [markdown]
+# (**Exercise 03c**, from lesson 03, is a hang to be found by such a table and fixed. If you have not done
+# it, now is the time: `check("ex03c")`.)
+#
 # ## What would have gone wrong?
 #
-# - **The longest traceback read first** It belongs to a rank that has lost somebody. Ask for the
-#   first fault: who ended by itself, who did not come.
-# - **The last line of rank 0's log** Rank 0 is one witness of many. Keep the logs of all ranks
-#   (lesson 06).
+# - **Reading the longest traceback first** It belongs to a rank that has lost another one. Ask for the
+#   first fault: which rank ended by itself, which one did not come.
+# - **The last line of rank 0's log** Rank 0 is one witness of many. Keep the logs of all ranks (lesson 06).
 # - **A larger time-out for each of these** None of them ends well with more patience.
-# - **A restart without a diagnosis** What made the ranks part is in the code or in the data, and is
-#   met again at the same step.
-# - **`print` in all ranks until it shows** Output is buffered, and a rank that is ended loses what it
-#   had not written. Where a rank *is* tells more than what it said last.
-# - **An exception that is caught on one rank** (`except: continue`): that rank skips a collective,
-#   and the others wait. If all catch theirs, the job ends well, and only the ledgers differ.
+# - **A restart without a diagnosis** What made the ranks part is in the code or in the data, and comes
+#   back at the same step.
+# - **`print` in all ranks until it shows** Output is buffered, and a rank that is ended loses what it had
+#   not written. Where a rank *is* tells more than what it said last.
+# - **An exception that is caught on one rank** (`except: continue`): that rank skips a collective, and the
+#   others wait. If all catch theirs, the job ends well, and only the ledgers differ.
 # - **A barrier in `finally`** The rank waits there before its own error is printed. Print first.
 #
-# > **On your cluster.** Torch itself keeps a list of each rank's collectives, its *flight recorder*
-# > (with Gloo too; only NCCL writes it out by itself). Set, on all nodes, `TORCH_FR_DUMP_ON_TIMEOUT=1 TORCH_FR_BUFFER_SIZE=20000
-# > TORCH_FR_DUMP_TEMP_FILE=/shared/fr/rank_`; at a time-out each rank writes `/shared/fr/rank_` and
-# > its number, and `torchfrtrace /shared/fr -p rank_` compares them. (torch 2.14.1 accepts the older
-# > names `TORCH_NCCL_TRACE_BUFFER_SIZE` and `TORCH_NCCL_DEBUG_INFO_TEMP_FILE` too. The files are
-# > pickles: open none but your own.) For a rank that did not come, `py-spy dump --pid PID` on its
-# > node prints its stack while it hangs; in a container that needs the right to trace
-# > (`SYS_PTRACE`). In a script of your own, `faulthandler.dump_traceback_later(600, repeat=True)`
-# > writes the stacks every ten minutes without any tool. A `CUDA error` is often reported at a later
-# > line than its cause: run again with `CUDA_LAUNCH_BLOCKING=1`. **Nothing in this box was verified:
-# > no GPU was at hand for this lesson.**
+# ## What should you remember?
 #
-# **Sources.** PyTorch documentation, *ProcessGroupNCCL Environment Variables*,
-# docs.pytorch.org/docs/stable/torch_nccl_environment_variables.html, and *Distributed communication
-# package*, section on debugging (`TORCH_DISTRIBUTED_DEBUG`, `monitored_barrier`), pages of October
-# 2026 · C. Pandya, J. Wang, *Flight Recorder for Debugging Stuck Jobs*, PyTorch tutorials
-# (prototype), September 2024, updated December 2024 · names of the flight recorder's variables:
-# `FlightRecorder.hpp` and `ProcessGroupNCCL.hpp` of torch 2.14.1 · Python documentation,
-# *faulthandler* (3.13) · py-spy, github.com/benfred/py-spy · behaviour as measured
-# in this run.
+# - The rank that complains waited. Look for the one that did not come, or did something different.
+# - Collectives are matched by position, and so are DDP's parameters. Names and contents are never compared.
+# - Lay all ranks' ledgers side by side: the first row that differs is the place to look at.
+#
+# **From memory:** exit codes 1, 1, −6, 1. Is rank 2 at fault? What do you look at to decide?
+#
+# > **On your cluster.** Torch itself keeps a list of each rank's collectives, its *flight recorder* (with
+# > Gloo too; only NCCL writes it out by itself). Set, on all nodes, `TORCH_FR_DUMP_ON_TIMEOUT=1
+# > TORCH_FR_BUFFER_SIZE=20000 TORCH_FR_DUMP_TEMP_FILE=/shared/fr/rank_`; at a time-out each rank writes
+# > `/shared/fr/rank_` and its number, and `torchfrtrace /shared/fr -p rank_` compares them. (torch 2.14.1
+# > accepts the older names `TORCH_NCCL_TRACE_BUFFER_SIZE` and `TORCH_NCCL_DEBUG_INFO_TEMP_FILE` too. The
+# > files are pickles: open only your own.) For a rank that did not come, `py-spy dump --pid PID` on its
+# > node prints its stack while it hangs; in a container that needs the right to trace (`SYS_PTRACE`). In a
+# > script of your own, `faulthandler.dump_traceback_later(600, repeat=True)` writes the stacks every ten
+# > minutes without any tool. A `CUDA error` is often reported at a later line than its cause: run again
+# > with `CUDA_LAUNCH_BLOCKING=1`.
+#
+# **Sources.** PyTorch documentation,
+# [ProcessGroupNCCL Environment Variables](https://docs.pytorch.org/docs/stable/torch_nccl_environment_variables.html)
+# and [Distributed communication package](https://docs.pytorch.org/docs/stable/distributed.html), section
+# on debugging (`TORCH_DISTRIBUTED_DEBUG`, `monitored_barrier`), pages of October 2026 · C. Pandya, J. Wang,
+# [Flight Recorder for Debugging Stuck Jobs](https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html),
+# PyTorch tutorials (prototype), September 2024, updated December 2024 · names of the flight recorder's
+# variables: `FlightRecorder.hpp` and `ProcessGroupNCCL.hpp` of torch 2.14.1 · Python documentation,
+# [faulthandler](https://docs.python.org/3/library/faulthandler.html) ·
+# [py-spy](https://github.com/benfred/py-spy) · behaviour as measured in this run.
 #
 # This is the last lesson for now.
