@@ -41,6 +41,7 @@ def main() -> None:
     order = torch.randperm(40, generator=torch.Generator().manual_seed(0)).tolist()
     # 12 of the 40 samples are done; with 3 ranks, each has 4 batches of 2 samples.
     log(batches=my_batches(order, 12, 2 * world_size, rank, world_size))
+    dist.barrier()  # a rank that leaves early breaks the line to those still connecting
     dist.destroy_process_group()
 
 
