@@ -1,8 +1,8 @@
 """Exercise 06: a training loop that survives being killed.
 
 Target: when a rank is killed, torchrun starts all of them again (`--max-restarts`), and `train` is
-called anew: a fresh model, a fresh optimizer, the same batches, the same `path`. It goes on after
-the last step that was finished, and ends with the weights of a run that nobody killed.
+called anew: a fresh model, a fresh optimizer, the same batches, the same `path`. It continues
+after the last finished step, and ends with the weights of an undisturbed run.
 
 - After every step rank 0, and no other, saves what is needed to go on, with torch.save.
 - A kill may come in the middle of a save: at any moment `path` is a whole file, or absent.

@@ -1,4 +1,4 @@
-"""Exercise 03: weight uneven batches, so that every sample counts alike.
+"""Exercise 03: weight uneven batches, so that every sample counts the same.
 
 Target: every rank calls `weighted_loss(losses)` with the losses of its own samples, one number for
 each sample. The ranks have unequal numbers of samples, and one may have none. It returns the loss

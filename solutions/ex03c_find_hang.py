@@ -1,7 +1,7 @@
 """Exercise 03c: find the hang.
 
 `train` takes a step for each batch. It works, until on some rank a batch is empty: then the job
-hangs. Take the first marked line away, run the check, and see what each rank did. Then repair it.
+hangs. Remove the first marked line, run the check, and see what each rank did. Then fix it.
 
 Target: all ranks finish, whichever batches are empty. A rank without samples takes part in the step
 with a loss and a gradient of zero; the loss of every other batch is the mean squared error over its

@@ -1,8 +1,8 @@
-"""Exercise 04: make a training resumable, so exactly that nobody can tell that it was interrupted.
+"""Exercise 04: make a training resumable, so exactly that the interruption leaves no trace.
 
 Target: `train` takes one step for each batch, and saves after each step. If there is a checkpoint,
-it goes on from there: the weights, the optimizer, the random state of *this* rank, and the batches
-that are left. It is called again as in a fresh process: fresh model, fresh optimizer, another
+it continues from there: the weights, the optimizer, the random state of *this* rank, and the
+batches that are left. It is called again as in a fresh process: fresh model, fresh optimizer, a new
 random state, the same batches.
 
 Difficulty: hard, about 25 minutes.

@@ -93,6 +93,17 @@ def test_a_lesson_says_what_it_is(path: Path) -> None:
     assert "(glossary.md)" in text
 
 
+@pytest.mark.parametrize("path", [p for p in NOTEBOOKS if p.stem[:2] not in ("01", "02")])
+def test_a_lesson_ends_with_what_to_remember(path: Path) -> None:
+    text = prose(path)
+    found = re.search(
+        r"## What should you remember\?\n(.+?)\n> \*\*On your cluster", text, re.DOTALL
+    )
+    assert found and len(re.findall(r"^- ", found[1], re.MULTILINE)) == 3
+    assert re.search(r"^\*\*From memory:\*\* [^#]+\?\s*$", found[1], re.MULTILINE)
+    assert "$" not in text, "a formula that a page without a network cannot draw"
+
+
 @LESSONS
 def test_links_lead_somewhere(path: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", prose(path)):

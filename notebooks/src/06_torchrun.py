@@ -462,8 +462,8 @@ compare(
 # - After a death it restarts *all* ranks. The script must find its checkpoint and continue.
 # - Keep the output and the error file of every rank: the cause is rarely in rank 0's.
 #
-# **From memory:** one of eight machines loses power. Name what happens, in order, until the job trains
-# again, and what your script must do for it.
+# **From memory:** one of eight machines loses power. What happens, in order, until the job trains again,
+# and what must your script do for it?
 #
 # > **On your cluster.** With SLURM: the script above, `gpus=True`. Without a scheduler, on each of two
 # > machines with four GPUs (HOST is the first one's name):

@@ -108,7 +108,7 @@ EXERCISE = Exercise(
         ),
         Check(
             id="empty",
-            title="so it is when one rank has no samples, and its loss is a number",
+            title="the same holds when one rank has no samples, and its loss is not NaN",
             why="the last samples of an epoch need not reach all ranks, and one NaN turns whatever "
             "is averaged with it into NaN",
             points=1,

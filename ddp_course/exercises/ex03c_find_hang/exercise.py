@@ -215,7 +215,7 @@ EXERCISE = Exercise(
         "well: a plain zero has no graph, and its backward makes no all-reduce.",
     },
     hang_hint="The ranks have not made equally many calls: backward() makes DDP's all-reduce, so "
-    "it may be left out on no rank. Which line lets one rank go round it?",
+    "no rank may leave it out. Which line lets one rank skip it?",
     calls=lambda inputs: len(CASES) * STEPS,
     given='raise NotImplementedError("train is yours to repair")  # without this line it may hang\n'
     "total = 0.0\n"

@@ -193,7 +193,7 @@ EXERCISE = Exercise(
         ),
         Check(
             id="random",
-            title="each rank's random numbers go on where they were",
+            title="each rank's random numbers continue where they were",
             why="dropout and augmentation draw from them, on every rank from another state",
             points=2,
             expected=_random,

@@ -159,7 +159,7 @@ EXERCISE = Exercise(
         Check(
             id="weights",
             title="killed twice, every rank ends with the weights of a run that nobody killed",
-            why="a restart that changes the result is not a continuation but another training",
+            why="a restart that changes the result is a different training, not a continuation",
             points=3,
             expected=_uninterrupted,
             shown=("weight", "weight"),

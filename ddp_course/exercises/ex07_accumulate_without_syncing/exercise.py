@@ -224,7 +224,7 @@ EXERCISE = Exercise(
         Check(
             id="gradient",
             title="each gradient is that of one process with all micro-batches of all ranks",
-            why="accumulation is meant to save memory and messages, not to be another training",
+            why="accumulation should save memory and messages, and not change the training",
             points=3,
             expected=_expected,
             shown=("alone/weight", "long/weight"),

@@ -1,7 +1,7 @@
 """counted twice
 
-Some numbers count more than once. The sum that all_reduce leaves holds this rank's own number
-already, and a second all_reduce adds up sums.
+Some numbers count more than once. The sum that all_reduce leaves already
+includes this rank's own number, and a second all_reduce adds up sums.
 """
 
 total = number.clone()

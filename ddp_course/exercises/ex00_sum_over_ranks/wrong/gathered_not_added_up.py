@@ -1,6 +1,6 @@
 """gathered, not added up
 
-Every rank has the numbers of all ranks, but one beside the other. Add them up, or let
+Every rank has the numbers of all ranks, side by side. Add them up, or let
 all_reduce do both.
 """
 

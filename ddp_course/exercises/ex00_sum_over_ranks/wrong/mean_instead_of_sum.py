@@ -1,6 +1,6 @@
 """mean instead of sum
 
-This is the mean over ranks. The sum was asked for: leave out the division (or ReduceOp.AVG;
+This is the mean over ranks, and the task is the sum. Leave out the division (or ReduceOp.AVG:
 all_reduce sums by default).
 
 Which of your lines divides, and was that asked for?

@@ -1,7 +1,7 @@
 """one rank decides
 
-Every rank follows the wish of one: that is broadcast. It keeps the ranks together, but nobody
-hears of the other ranks' wishes.
+Every rank follows the wish of one: that is broadcast. It keeps the ranks together, but ignores
+the other ranks' wishes.
 """
 
 flag = torch.tensor(float(wish), device=device)

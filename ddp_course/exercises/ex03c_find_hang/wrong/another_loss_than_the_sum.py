@@ -1,7 +1,7 @@
 """another loss than the sum
 
 The weights are right. What is returned is not the sum of this rank's losses: add up every
-batch's loss, and divide it by nothing.
+batch's loss, and do not divide.
 """
 
 for x, y in batches:

@@ -1,7 +1,7 @@
 """divided by the ranks that have samples
 
-Close: the gradients are averaged over those ranks that had samples. Asked for is DDP's own
-average, in which the rank without any counts with a gradient of zero.
+Close: the gradients are averaged over those ranks that had samples. The task is DDP's own
+average, in which a rank without samples counts with a gradient of zero.
 """
 
 total = 0

@@ -1,7 +1,7 @@
 """gradients not emptied
 
-backward() adds to the gradients that are there, so each step takes those of all steps before it
-as well: optimizer.zero_grad() belongs into the loop.
+backward() adds to the gradients that are there, so each step also uses those of all steps
+before it: optimizer.zero_grad() belongs in the loop.
 """
 
 total = 0.0

@@ -1,6 +1,6 @@
 """mean of no samples
 
-All ranks finish, but a loss is no number: the mean over no samples is 0 / 0. Their sum is 0:
+All ranks finish, but a loss is NaN: the mean over no samples is 0 / 0. Their sum is 0:
 divide it by something that is not.
 """
 

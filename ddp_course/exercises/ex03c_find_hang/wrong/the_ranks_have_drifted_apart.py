@@ -3,7 +3,7 @@
 The ranks began with equal weights and no longer have them: one of them left out a step that the
 others took. Every rank takes every step, with or without samples.
 
-Which of your lines does the rank without samples go round?
+Which of your lines does the rank without samples skip?
 """
 
 total = 0.0

@@ -3,7 +3,7 @@
 After the interruption one batch was never trained. If the checkpoint says how many steps are
 done, that number is the index of the next batch.
 
-Three steps are done. Which index has the next batch?
+Three steps are done. What is the index of the next batch?
 """
 
 saved = load(path)

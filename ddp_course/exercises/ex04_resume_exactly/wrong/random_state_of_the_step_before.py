@@ -1,7 +1,7 @@
 """random state of the step before
 
 The numbers of the last step were drawn once more: the states were taken before the step. Take
-them after it, as everything else.
+them after it, like everything else.
 
 Does your step draw random numbers before or after you take the states?
 """

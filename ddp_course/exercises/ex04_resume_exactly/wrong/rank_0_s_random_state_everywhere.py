@@ -1,6 +1,6 @@
 """rank 0's random state everywhere
 
-Every rank went on with rank 0's random numbers. random_states() is a list with one state for
+Every rank continued with rank 0's random numbers. random_states() is a list with one state for
 each rank: take that of dist.get_rank().
 
 random_states() gives one state for each rank. Which one is this rank's?

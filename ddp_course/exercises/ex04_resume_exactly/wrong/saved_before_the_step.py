@@ -1,7 +1,7 @@
 """saved before the step
 
-Called again when all was done, your function took the last step once more: what that did was
-not saved any more. Take the step first, and save then, after every step.
+Called again when all was done, your function took the last step once more: its result had never
+been saved. Take the step first and then save, after every step.
 """
 
 saved = load(path)

@@ -1,7 +1,7 @@
 """the rest left out
 
 After the interruption no step was taken. A checkpoint does not mean that the training is
-finished: go on with the batches that are left.
+finished: continue with the batches that are left.
 """
 
 saved = load(path)

@@ -1,6 +1,6 @@
 """weights not loaded
 
-The second call went on with the fresh model's weights. Put the saved ones into model.module
+The second call continued with the fresh model's weights. Put the saved ones into model.module
 with load_state_dict.
 """
 

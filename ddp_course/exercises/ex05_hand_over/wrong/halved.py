@@ -1,6 +1,6 @@
 """halved
 
-Every gradient is half of what it should be. Nothing is to be divided by the number of ranks:
+Every gradient is half of what it should be. Do not divide by the number of ranks:
 there is one batch here, and each sample goes through both ranks.
 
 Is anything in this exercise the same on both ranks, so that one could average it?

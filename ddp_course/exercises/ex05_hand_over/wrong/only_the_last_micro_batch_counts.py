@@ -3,7 +3,7 @@
 The second micro-batch replaced the gradients of the first. backward() adds to .grad by itself:
 do not set it, and do not zero it in here.
 
-What does backward() do with a .grad that is there already?
+What does backward() do with a .grad that already exists?
 """
 
 if dist.get_rank() == 0:

@@ -1,7 +1,7 @@
 """half a file passed over
 
-The last start found half a file and did all the work again. Never let it come to that: save
-under another name, then put the whole file in place with os.replace.
+The last start found half a file and did all the work again. Avoid that: save under
+another name, then put the whole file in place with os.replace.
 
 What is left of the last good checkpoint while you write the next one?
 """

@@ -1,9 +1,9 @@
 """not saved after every step
 
-The weights are right, but the last start did not begin behind the last step that was finished.
+The weights are right, but the last start did not begin right after the last finished step.
 Save after every step, and begin with the next.
 
-A kill comes right after a step. Which of your files knows of that step?
+A kill comes right after a step. Is that step in your file?
 """
 
 done, draft = 0, path.with_suffix(".draft")

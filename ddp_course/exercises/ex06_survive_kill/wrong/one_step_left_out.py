@@ -3,7 +3,7 @@
 One batch had no step after each restart. If the file says how many steps are done, that number
 is the index of the next batch.
 
-Three steps are done. Which index has the next batch?
+Three steps are done. What is the index of the next batch?
 """
 
 done, draft = 0, path.with_suffix(".draft")

@@ -1,7 +1,7 @@
 """one step repeated
 
-One batch had its step again after each restart. The number saved after step i (from 0) is that
-of the steps done: i + 1.
+One batch was trained again after each restart. After step i (from 0), save the number of steps
+done: i + 1.
 
 After step 0, how many steps are done?
 """

@@ -1,6 +1,6 @@
 """optimizer forgotten
 
-The optimizer began anew after each restart. Its momentum is the memory of earlier gradients:
+The optimizer started from scratch after each restart. Its momentum is the memory of earlier gradients:
 save and load optimizer.state_dict() too.
 
 Which part of the training remembers earlier gradients?

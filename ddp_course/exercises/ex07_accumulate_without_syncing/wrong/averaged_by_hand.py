@@ -1,9 +1,9 @@
 """averaged by hand
 
 The gradient is right, but DDP never averaged: you did, without its buckets and without overlap.
-Leave the last micro-batch outside no_sync, and it does.
+Leave the last micro-batch outside no_sync, and it will.
 
-Who averages, and how often, if no backward is inside no_sync?
+What averages, and how often, if no backward is inside no_sync?
 """
 
 k = len(micro_batches)

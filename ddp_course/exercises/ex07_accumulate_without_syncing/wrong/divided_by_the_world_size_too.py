@@ -1,7 +1,7 @@
 """divided by the world size, too
 
-The gradients are too short by the world size. DDP divides by the number of ranks already; only
-the number of micro-batches is yours.
+The gradients are too small by the world size. DDP already divides by the number of ranks; you
+divide by the number of micro-batches only.
 """
 
 k = len(micro_batches)

@@ -1,6 +1,6 @@
 """forward outside no_sync
 
-The backward was inside no_sync, and DDP averaged all the same: the forward decides. Put
+The backward was inside no_sync, but DDP averaged anyway: the forward decides. Put
 model(x) inside, too.
 
 In which of your lines does DDP decide whether the next backward is averaged?
