@@ -26,7 +26,9 @@ from ddp_course.exercises.ex03c_find_hang import exercise as ex03c
 from ddp_course.exercises.ex04_resume_exactly import exercise as ex04
 from ddp_course.exercises.ex05_hand_over import exercise as ex05
 from ddp_course.exercises.ex06_survive_kill import exercise as ex06
+from ddp_course.exercises.ex06b_share_again import exercise as ex06b
 from ddp_course.exercises.ex07_accumulate_without_syncing import exercise as ex07
+from ddp_course.exercises.ex10_classify_wrecks import exercise as ex10
 
 Acts = Iterator[tuple[str, PerRank]]
 SEEDS = 100
@@ -413,6 +415,35 @@ def acts_ex07(inputs: PerRank) -> Acts:
     yield "forward outside no_sync", counted("all_reduces", lambda k: k, quiet=1)
 
 
+def acts_ex06b(inputs: PerRank) -> Acts:
+    rules: dict[str, ex06b.Rule] = {
+        "the epoch begins again": ex06b._from_the_beginning,
+        "only its own count skipped": ex06b._own_count_skipped,
+        "the short last step kept": ex06b._short_step_kept,
+        "the whole step on every rank": ex06b._all_on_every_rank,
+        "a global batch for each rank": ex06b._global_batch_each,
+        "a piece of the rest for each rank": ex06b._pieces,
+    }
+    yield "nothing returned", [{} for _ in inputs]
+    for name, rule in rules.items():
+        yield name, ex06b._of(inputs, rule)
+
+
+def acts_ex10(inputs: PerRank) -> Acts:
+    rules: dict[str, ex10.Rule] = {
+        "the first error blamed": ex10._first_error,
+        "a short ledger blamed first": ex10._ledgers_first,
+        "any signal taken for a kill": ex10._signal_blamed,
+        "rank 0 taken for right": ex10._against_rank_0,
+        "size taken for operation": ex10._size_not_told,
+        "rank 0 always named": ex10._rank_0,
+        "one answer for all": lambda evidence, which: (ex10.MISSING, 2),
+    }
+    yield "no answer returned", [{} for _ in inputs]
+    for name, rule in rules.items():
+        yield name, ex10._answers(inputs, rule)
+
+
 ACTS = {
     "ex00": acts_ex00,
     "ex01": acts_ex01,
@@ -424,7 +455,9 @@ ACTS = {
     "ex04": acts_ex04,
     "ex05": acts_ex05,
     "ex06": acts_ex06,
+    "ex06b": acts_ex06b,
     "ex07": acts_ex07,
+    "ex10": acts_ex10,
 }
 
 

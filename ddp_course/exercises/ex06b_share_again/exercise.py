@@ -123,13 +123,18 @@ def _pieces(order: list[int], done: int, batch: int, rank: int, world: int) -> B
     return _in_steps(rest[rank * size : (rank + 1) * size], batch // world)
 
 
-def _only(*names: str) -> Callable[[PerRank], PerRank]:
+def _named(inputs: PerRank, rule: Rule, *names: str) -> PerRank:
     wanted = [f"{case}/{name}" for case in CASES for name in names]
-    return lambda inputs: [{n: mine[n] for n in wanted} for mine in _of(inputs, _right)]
+    return [{n: mine[n] for n in wanted} for mine in _of(inputs, rule)]
+
+
+def _only(name: str) -> Callable[[PerRank], PerRank]:
+    return lambda inputs: _named(inputs, _right, name)
 
 
 def _follows(rule: Rule) -> Callable[[PerRank, PerRank], bool]:
-    return lambda inputs, outputs: all_close(outputs, _of(inputs, rule))
+    """Whichever samples of a step each rank takes."""
+    return lambda inputs, outputs: all_close(outputs, _named(inputs, rule, "steps", "counts"))
 
 
 def _nothing_returned(inputs: PerRank, outputs: PerRank) -> bool:
@@ -172,7 +177,7 @@ EXERCISE = Exercise(
             points=1,
             expected=_only("counts"),
             shown=("fewer/world", "fewer/counts"),
-            depends=("cover",),
+            depends=("cover", "steps"),
         ),
     ),
     mistakes=known(

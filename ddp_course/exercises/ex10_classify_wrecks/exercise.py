@@ -133,7 +133,7 @@ def _nothing_returned(inputs: PerRank, outputs: PerRank) -> bool:
 
 
 def _always_one(inputs: PerRank, outputs: PerRank) -> bool:
-    return all(
+    return all(outputs) and all(
         len(set(zip(o["kind"].tolist(), o["rank"].tolist(), strict=True))) == 1 for o in outputs
     )
 
@@ -164,6 +164,7 @@ EXERCISE = Exercise(
             points=2,
             expected=_only("rank"),
             shown=("codes", "rank"),
+            depends=("kind",),
         ),
     ),
     mistakes=known(
