@@ -41,6 +41,7 @@ from ddp_course import (
     each_rank,
     explore,
     launch,
+    picture,
     predict,
     show_diff,
     show_job,
@@ -256,7 +257,11 @@ each_rank(in_turn, "in_flight", "saved_kb")
 # holds 4, as many as there are stages, and the last rank holds 1; that stays so with 16 micro-batches
 # or 48. **1F1B saves memory, not time.** So it allows more micro-batches, and those make the bubble
 # smaller.
-#
+
+# %%
+picture("schedules")
+
+# %% [markdown]
 # Two different things shrink here. The *cut* leaves each rank a quarter of the parameters (and of their
 # gradients and the optimizer's state, which are not counted); DDP does not do that. The
 # *micro-batches* shrink what autograd saves, and one process gets that for free if it takes 8
@@ -273,6 +278,9 @@ compare({"one process": whole, "one process, 8 micro-batches": one_in_turn}, "sa
 #
 # On a grid of ranks, a *mesh*. A row is one pipeline; a column has the same layers, and DDP averages
 # its gradients. Each rank is in two process groups: its row and its column.
+
+# %%
+picture("mesh")
 
 # %%
 show_job("train_pipeline_replicas")
@@ -372,7 +380,11 @@ table(forgotten, "state", "device")
 # | single layers are too large or too slow, and the machine's links are fast | tensor parallelism inside the machine, sharding across | a piece of every matrix |
 # | many machines with slow links, and stages that take equally long | a pipeline across machines, with DDP over replicas | its stage's parameters, all micro-batches of its row |
 # | a quick try on two devices of one machine, and speed matters little | two devices in one process, DDP around it | all parameters, on two devices |
-#
+
+# %%
+picture("memory")
+
+# %% [markdown]
 # ## What would have gone wrong?
 #
 # - **Stages that take unequally long** The slowest sets the pace, like the straggler of lesson 03. The

@@ -42,6 +42,7 @@ from ddp_course import (
     doctor,
     each_rank,
     launch,
+    picture,
     predict,
     show_diff,
     show_job,
@@ -143,7 +144,11 @@ print(two_nodes.command)
 # %% [markdown]
 # The loop in the command stands for two terminals. On a real cluster you type the same line on each
 # machine, with the first one's name in place of `localhost`.
-#
+
+# %%
+picture("agents")
+
+# %% [markdown]
 # ## How do the nodes find each other?
 #
 # | | c10d | static |
