@@ -118,34 +118,6 @@ def test_the_plans_add_up() -> None:
     assert plans[-1][0].split(", ") == sorted(known)
 
 
-<<<<<<< HEAD
-=======
-def test_a_lesson_says_how_long_its_exercises_take() -> None:
-    for source in sorted((ROOT / "notebooks" / "src").glob("*.py")):
-        wanted = exercise_minutes(source.name[:2])
-        if source.name[:2] not in ("01", "02"):
-            assert re.search(rf"\*\*exercises?\*\* \| {wanted} minutes more", source.read_text())
-
-
-def exercise_minutes(lesson: str) -> int:
-    """The minutes that the solutions of a lesson's exercises state."""
-    texts = [path.read_text() for path in (ROOT / "solutions").glob(f"ex{lesson}*.py")]
-    return sum(int(re.findall(r"about (\d+) minutes", text)[0]) for text in texts)
-
-
-def test_the_place_to_stop_is_in_the_lesson() -> None:
-    """The heading is the next after the cell that is named, and after the exercise."""
-    lesson = next((ROOT / "notebooks" / "src").glob("02_*.py")).read_text()
-    stop = re.search(r"before the heading \*([^*]+)\*", GUIDE)
-    assert stop
-    before = lesson.partition(f"## {' '.join(stop[1].split())}\n")[0]
-    assert before != lesson
-    last = [cell for cell in before.split("# %%\n") if cell][-1]
-    assert 'digits.value("weights")' in last and "digits_alone" in last
-    assert 'check("ex02")' in before and 'check("ex02b")' not in before
-
-
->>>>>>> 1d970eb (Say hints and targets in plainer English, and test how each lesson ends)
 def test_links_and_files_exist() -> None:
     for link in re.findall(r"\]\(([^)]+)\)", GUIDE):
         assert (ROOT / "docs" / link).is_file(), link

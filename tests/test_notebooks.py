@@ -93,7 +93,7 @@ def test_a_lesson_says_what_it_is(path: Path) -> None:
     assert "(glossary.md)" in text
 
 
-@pytest.mark.parametrize("path", [p for p in NOTEBOOKS if p.stem[:2] not in ("01", "02")])
+@LESSONS
 def test_a_lesson_ends_with_what_to_remember(path: Path) -> None:
     text = prose(path)
     found = re.search(
