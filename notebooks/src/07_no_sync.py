@@ -18,7 +18,7 @@
 # |---|---|
 # | **do** | accumulate gradients over several micro-batches, and count what is sent; place `no_sync` in the ways that people do, right and wrong; repair a loop that many copy |
 # | **learn** | what `no_sync` switches off, when DDP looks at it, which micro-batch must be synchronised, and how to scale and clip |
-# | **need** | [02 Basic DDP](02_basic_ddp.ipynb): buckets, the spread between ranks |
+# | **need** | [02 Basic DDP](02_basic_ddp.ipynb): the spread between ranks; [02a Inside DDP](02a_inside_ddp.ipynb): buckets |
 # | **minutes** | 45 |
 # | **exercise** | 15 minutes more |
 #
@@ -134,7 +134,7 @@ compare({"every": every, "last": last}, "all_reduces", "mib_sent")
 timeline(last)
 
 # %% [markdown]
-# Three backwards pass without communication, and under the fourth the buckets leave as in lesson 02:
+# Three backwards pass without communication, and under the fourth the buckets leave as in lesson 02a:
 # *k* times fewer all-reduces, *k* times fewer bytes. And the time?
 
 # %%

@@ -426,7 +426,7 @@ diagnose(absent)
 
 # %% [markdown]
 # Before there is a group there are no collectives, and the ledgers are empty. The ranks meet in a *store*
-# (lesson 02), where each leaves its address. Gloo's error names the key that it missed there, and the key
+# (lesson 02c), where each leaves its address. Gloo's error names the key that it missed there, and the key
 # ends with a rank. With a wrong host name not even the store is found:
 
 # %%
