@@ -1095,6 +1095,18 @@ def test_a_known_message_is_explained(message: str) -> None:
     assert ("not verified" in told.sentence) is not found[0].verified
 
 
+def test_the_model_that_differs_from_most_is_named() -> None:
+    said = "RuntimeError: DDP expects same model across all ranks, but Rank {} has {} params, while"
+    lines = [
+        line
+        for rank, count in ((1, 4), (0, 6), (2, 4))
+        for line in raised(rank, said.format(rank, count))
+    ]
+    found = explain(evidence([], {0: 1, 1: 1, 2: 1}, ranks=3, lines=lines))
+    assert (found.kind, found.rank) == ("different-models", 0)
+    assert "(rank 0 has 6 parameters, ranks 1 and 2 have 4 parameters)" in found.sentence
+
+
 @pytest.mark.parametrize(
     "echo",
     [

@@ -26,6 +26,7 @@ from ddp_course.diagnosis.waits import standstill
 from ddp_course.diagnosis.words import (
     call_name,
     call_text,
+    counted,
     named,
     place_text,
     quoted,
@@ -233,11 +234,29 @@ def by_message_of(e: Evidence, rank: int, message: Message, means: str) -> Cause
     said = output.last_words(e.lines, rank)
     told = re.search(r"rank (\d+) did not come", means)
     at_fault = int(told[1]) if told and int(told[1]) < e.ranks else rank
+    if odd := _odd_model(e) if message.kind == "different-models" else None:
+        at_fault, means = odd[0], f"{means} ({odd[1]})"
     facts = {
         "kind": message.kind, "who": f"rank {rank}", "means": means, "said": quoted(said),
         "at": raised_at(e, rank, said), **_advice(message),
     }  # fmt: skip
     return Cause("message", at_fault, facts)
+
+
+def _odd_model(e: Evidence) -> tuple[int, str] | None:
+    """The rank whose model has another number of parameters than most, and how many each has."""
+    by_count: dict[str, list[int]] = {}
+    for rank in range(e.ranks):
+        if found := re.search(rf"Rank {rank} has (\d+) params", output.last_words(e.lines, rank)):
+            by_count.setdefault(found[1], []).append(rank)
+    if len(by_count) < 2:
+        return None
+    sides = sorted(by_count.items(), key=lambda side: len(side[1]))
+    told = [
+        f"{named(ranks)} {'has' if len(ranks) == 1 else 'have'} {counted(int(count), 'parameter')}"
+        for count, ranks in sides
+    ]
+    return sides[0][1][0], ", ".join(told)
 
 
 def _advice(message: Message) -> dict[str, str]:

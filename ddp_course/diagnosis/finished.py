@@ -62,7 +62,31 @@ def _parted(e: Evidence, part: Difference) -> Cause:
     frozen = [after for after, values in replica.samples.items() if values[place] is None]
     if frozen and min(frozen) < part.after and part.since is not None:
         return Cause("replicas-diverge.unfrozen", rank, facts)
+    if _averaged(e, part):
+        return Cause("replicas-diverge.update", rank, facts | {"updates": _updates(e)})
     return Cause("replicas-diverge.step", rank, facts)
+
+
+def _averaged(e: Evidence, part: Difference) -> bool:
+    """Whether DDP averaged gradients on all ranks in the step after which the replicas differ."""
+    ledgers = [e.ledgers[rank] for rank in part.replica.ranks if rank in e.ledgers]
+    return all(
+        len(mine.replicas) == 1
+        and any(n.passes == part.after and (n.part or "").startswith("gradient")
+                for n in mine.entries)
+        for mine in ledgers
+    )  # fmt: skip
+
+
+def _updates(e: Evidence) -> str:
+    """ "rank 1 made 6 updates, ranks 0 and 2 made 8", if the optimizers' steps are not as many."""
+    by_count: dict[int, list[int]] = {}
+    for rank, mine in e.ledgers.items():
+        by_count.setdefault(mine.steps, []).append(rank)
+    if len(by_count) < 2 or 0 in by_count:
+        return ""
+    sides = sorted(by_count.items(), key=lambda side: len(side[1]))
+    return ", ".join(f"{named(ranks)} made {counted(count, 'update')}" for count, ranks in sides)
 
 
 def _scales(e: Evidence) -> str:

@@ -39,7 +39,7 @@ from ddp_course.diagnosis.words import (
     named,
     seconds,
 )
-from ddp_course.observe.align import Row
+from ddp_course.observe.align import Row, pairs
 from ddp_course.observe.ledger import Entry
 
 _FORWARD = "buffers before forward"  # of a forward that one rank makes alone
@@ -147,6 +147,20 @@ def other_roots(e: Evidence) -> Cause | None:
             if sides is not None:
                 ours, others = told[sides.few[0]], told[sides.many[0]]
                 return _cause(e, name, sides, ours=ours, others=others)
+    return None
+
+
+def message_too_long(e: Evidence) -> Cause | None:
+    """A message that is larger than what the receiver has made ready for it: Gloo aborts there."""
+    for row in pairs(e.ledgers):
+        (sender, sent), (receiver, got) = (*row.entries.items(), (0, None), (0, None))[:2]
+        if sent is not None and got is not None and sent.bytes > got.bytes:
+            facts = {
+                "few": named([receiver]), "many": named([sender]), "call": call_text(got),
+                "met": call_text(sent), "ours": brought(got), "others": brought(sent),
+            }  # fmt: skip
+            name = "different-collectives.message"
+            return Cause(name, receiver, facts, call_name(got), standing=True)
     return None
 
 

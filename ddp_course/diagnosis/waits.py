@@ -40,7 +40,7 @@ from ddp_course.diagnosis.evidence import (
 )
 from ddp_course.diagnosis.habits import breaks, expected, has_made, steps
 from ddp_course.diagnosis.kinds import Cause
-from ddp_course.diagnosis.order import Sides, different, met_before, uneven
+from ddp_course.diagnosis.order import Sides, different, message_too_long, met_before, uneven
 from ddp_course.diagnosis.words import (
     call_name,
     call_place,
@@ -56,7 +56,9 @@ from ddp_course.observe.align import Row, pairs
 from ddp_course.observe.ledger import Entry
 
 _SHORT_S = 2.5  # an absence that says nothing yet of a rank that is at work
-_EARLIER_ROW_MAY_BE_WHY = "different-collectives", "uneven-steps", "one-rank-only", "other-order"
+_EARLIER_ROW_MAY_BE_WHY = (
+    "different-collectives", "uneven-steps", "one-rank-only", "other-order", "skipped-step",
+)  # fmt: skip
 
 
 # Collectives
@@ -64,6 +66,8 @@ _EARLIER_ROW_MAY_BE_WHY = "different-collectives", "uneven-steps", "one-rank-onl
 
 def standstill(e: Evidence) -> Cause | None:
     """The first collective that some ranks entered and others did not, or not alike."""
+    if unfit := message_too_long(e):
+        return unfit
     rows = [row for row in e.rows if _does_not_fit(row)]
     if not rows:
         return _too_late(e) or _no_message(e) or _same_call(e, [])
