@@ -9,13 +9,38 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
 import psutil
+import pytest
+
+# Both ways to start, where they could differ only in what other tests of the plain way prove.
+WARM_NOW_PLAIN_NIGHTLY = pytest.mark.parametrize(
+    "way", [True, pytest.param(False, marks=pytest.mark.nightly)], ids=["warm", "plain"]
+)
+
+
+def ways(name: str, values: Iterable[Any], *, plain: Iterable[Any]) -> pytest.MarkDecorator:
+    """Each value by a warm launch, those of `plain` also by a plain torchrun, the rest nightly."""
+    known = set(plain)
+    return pytest.mark.parametrize(
+        ("way", name),
+        [
+            pytest.param(
+                way,
+                one,
+                id=f"{'warm' if way else 'plain'}-{getattr(one, 'name', one)}",
+                marks=() if way or one in known else pytest.mark.nightly,
+            )
+            for way in (True, False)
+            for one in values
+        ],
+    )
+
 
 PATIENCE_S = 60.0  # for what must happen, however busy the machine; nothing waits that long
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import psutil
 import pytest
-from launching import caller, family, lives, script, until
+from launching import WARM_NOW_PLAIN_NIGHTLY, caller, family, lives, script, until, ways
 
 from ddp_course import diagnose, launch, notebook
 from ddp_course.errors import BadArgument, CannotRun
@@ -159,7 +159,7 @@ FAILURES = {
 }
 
 
-@pytest.mark.parametrize("name", FAILURES)
+@ways("name", FAILURES, plain=["exception", "kill -9", "sys.exit(text)"])
 def test_the_rank_that_failed_is_named_with_its_exit_code(
     tmp_path: Path, way: bool, name: str
 ) -> None:
@@ -193,6 +193,7 @@ def test_the_rank_that_failed_is_named_with_its_exit_code(
     assert run.wall_s < 50, "the other rank was not waited for"
 
 
+@WARM_NOW_PLAIN_NIGHTLY
 def test_a_syntax_error_shows_its_line(tmp_path: Path, way: bool) -> None:
     job = script(tmp_path, "x = 1\ndef broken(:\n    pass\n")
     run = launch(job, ranks=2, warm=way, limit_s=LONG_S, bucket_mb=3)
@@ -202,6 +203,7 @@ def test_a_syntax_error_shows_its_line(tmp_path: Path, way: bool) -> None:
     assert run.failure.exit_code == 1
 
 
+@WARM_NOW_PLAIN_NIGHTLY
 def test_leaving_early_without_an_error_is_a_success(tmp_path: Path, way: bool) -> None:
     job = script(tmp_path, "import os\nprint('done', flush=True)\nos._exit(0)\nraise SystemExit(1)")
     run = launch(job, ranks=2, warm=way, limit_s=LONG_S)
@@ -209,6 +211,7 @@ def test_leaving_early_without_an_error_is_a_success(tmp_path: Path, way: bool) 
     assert run.exit_codes == {0: 0, 1: 0}
 
 
+@WARM_NOW_PLAIN_NIGHTLY
 def test_the_victim_is_louder_than_the_culprit(tmp_path: Path, way: bool) -> None:
     job = script(
         tmp_path,
@@ -347,6 +350,7 @@ def test_a_live_run_shows_and_obeys(tmp_path: Path, way: bool) -> None:
     assert run.ended == "failed", "a run that has ended cannot be stopped"
 
 
+@WARM_NOW_PLAIN_NIGHTLY
 def test_a_stopped_run_says_so(tmp_path: Path, way: bool) -> None:
     job = script(tmp_path, "import time\nprint('alive', flush=True)\ntime.sleep(60)")
     run = start(job, 2, way)
@@ -444,6 +448,7 @@ def test_a_time_out_says_where_every_rank_was(tmp_path: Path, way: bool) -> None
     assert not any("Fatal Python error" in line.text for line in run.tail(1000))
 
 
+@WARM_NOW_PLAIN_NIGHTLY
 def test_a_collective_gives_up_before_the_launch_does(tmp_path: Path, way: bool) -> None:
     job = script(
         tmp_path,
@@ -551,6 +556,7 @@ def test_bad_arguments_are_refused_before_anything_starts(
     assert launcher.live_runs() == []
 
 
+@WARM_NOW_PLAIN_NIGHTLY
 @pytest.mark.parametrize("ranks", [1, 8])
 def test_any_number_of_ranks(tmp_path: Path, way: bool, ranks: int) -> None:
     job = script(tmp_path, "import os\nprint(os.environ['RANK'], os.environ['LOCAL_RANK'])")
@@ -654,6 +660,7 @@ def test_launches_wait_their_turn_with_the_world_as_it_was(
     assert ends == sorted(ends, key=lambda end: float(end[2]))
 
 
+@WARM_NOW_PLAIN_NIGHTLY
 def test_two_processes_at_once_share_nothing(tmp_path: Path, way: bool) -> None:
     job = script(
         tmp_path,
@@ -711,6 +718,7 @@ def test_a_full_disk_is_said_before_anything_starts(
         launch("hello_ranks")
 
 
+@WARM_NOW_PLAIN_NIGHTLY
 def test_a_disk_that_fills_during_the_run_ends_it(tmp_path: Path, way: bool) -> None:
     """A limit on the size of any file stands for the disk: writes beyond it fail."""
     job = script(
@@ -737,6 +745,7 @@ def test_a_disk_that_fills_during_the_run_ends_it(tmp_path: Path, way: bool) -> 
     assert "File too large" in said
 
 
+@WARM_NOW_PLAIN_NIGHTLY
 def test_a_result_that_cannot_be_written_is_a_result_all_the_same(
     tmp_path: Path, way: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -749,6 +758,7 @@ def test_a_result_that_cannot_be_written_is_a_result_all_the_same(
     assert "cannot be recorded" in capsys.readouterr().err
 
 
+@WARM_NOW_PLAIN_NIGHTLY
 def test_a_defect_of_the_launcher_ends_the_run(
     tmp_path: Path, way: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -765,6 +775,7 @@ def test_a_defect_of_the_launcher_ends_the_run(
     assert start(job, 1, way).ok, "and the next one runs"
 
 
+@WARM_NOW_PLAIN_NIGHTLY
 def test_a_rank_that_reports_nonsense_is_only_not_understood(tmp_path: Path, way: bool) -> None:
     job = script(
         tmp_path,
@@ -786,6 +797,7 @@ def test_a_rank_that_reports_nonsense_is_only_not_understood(tmp_path: Path, way
     assert run._repr_html_()
 
 
+@WARM_NOW_PLAIN_NIGHTLY
 def test_a_path_that_is_no_unicode(
     tmp_path: Path, way: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -797,6 +809,7 @@ def test_a_path_that_is_no_unicode(
     assert "$ cd" in capsys.readouterr().out
 
 
+@WARM_NOW_PLAIN_NIGHTLY
 def test_many_open_files_are_no_limit(tmp_path: Path, way: bool) -> None:
     """select(2) knows 1024 descriptors; a notebook may hold more."""
     job = script(tmp_path, "print('ok')")
@@ -814,6 +827,7 @@ def test_many_open_files_are_no_limit(tmp_path: Path, way: bool) -> None:
     assert "RESULT True" in (tmp_path / "caller.log").read_text()
 
 
+@pytest.mark.nightly
 def test_right_scripts_end_with_0_on_a_busy_machine(tmp_path: Path) -> None:
     """Python may abort at exit under load (see report.run_rank): not with run_rank."""
     job = script(

@@ -21,7 +21,7 @@ import psutil
 import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import KernelManager
-from launching import caller, family, listening_ports, lives, script, short_temp, until
+from launching import caller, family, listening_ports, lives, script, short_temp, until, ways
 
 GONE_S = 3.0
 # The promise holds for a machine that has a core to spare; a busy one may be slower to be told.
@@ -130,8 +130,10 @@ def assert_gone(below: list[psutil.Process], folder: Path, since: float) -> None
     until(lambda: not ours(), f"{temp} to be empty: {ours()}", limit_s)
 
 
-@pytest.mark.parametrize(
-    "number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP], ids=lambda n: n.name
+@ways(
+    "number",
+    [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP],
+    plain=[signal.SIGKILL, signal.SIGINT],
 )
 def test_the_caller_is_ended_by_a_signal(tmp_path: Path, way: bool, number: signal.Signals) -> None:
     job = script(tmp_path, SILENT)
@@ -319,7 +321,7 @@ ENDS: dict[str, Callable[[Notebook], None]] = {
 }
 
 
-@pytest.mark.parametrize("end", ENDS)
+@ways("end", ENDS, plain=["SIGKILL", "interrupt of a waiting cell"])
 def test_a_kernel_ends(notebook: Notebook, way: bool, end: str) -> None:
     job = script(notebook.folder, SILENT)
     notebook.run(CELL.format(job=str(job), way=way))
@@ -346,7 +348,7 @@ def test_a_kernel_ends(notebook: Notebook, way: bool, end: str) -> None:
     notebook.run("run.wait(); assert run.ended == 'stopped', run")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=lambda n: n.name)
+@ways("number", [signal.SIGTERM, signal.SIGKILL], plain=[signal.SIGKILL])
 def test_the_server_is_closed(tmp_path: Path, way: bool, number: signal.Signals) -> None:
     """A Jupyter server, its kernel, and a launch below it: all go with the server."""
     job = script(tmp_path, SILENT)

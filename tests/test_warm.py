@@ -65,7 +65,7 @@ def host_process() -> psutil.Process:
 # The same results
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 4])
+@pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.nightly), 2, 4])
 def test_results_are_bitwise_the_same(tmp_path: Path, ranks: int) -> None:
     job = script(
         tmp_path,
@@ -633,6 +633,7 @@ def test_a_fork_of_the_caller_launches_for_itself(tmp_path: Path) -> None:
     assert "RESULT ok" in (tmp_path / "caller.log").read_text()
 
 
+@pytest.mark.nightly
 def test_two_hundred_launches_leave_nothing(tmp_path: Path) -> None:
     job = script(tmp_path, "import os\nprint(os.environ['RANK'])")
     assert launch(job, ranks=1, limit_s=LONG_S).ok
