@@ -68,4 +68,5 @@ def _themed(chart: Figure, alt: str) -> str:
         drawn = drawn.replace(colour, theme)
     words = escape(alt)
     head = f'<svg class="ddpc-chart" role="img" aria-label="{words}"'
-    return re.sub(r"<svg([^>]*)>", rf"{head}\1><title>{words}</title>", drawn, count=1)
+    drawn = re.sub(r"<svg([^>]*)>", rf"{head}\1><title>{words}</title>", drawn, count=1)
+    return f'<div class="ddpc-wide">{drawn}</div>'

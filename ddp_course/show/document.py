@@ -180,6 +180,12 @@ def _html(words: Words) -> str:
     return escape(words) if isinstance(words, str) else words.html()
 
 
+def _cell(words: Words) -> str:
+    """A number is not parted from its unit."""
+    whole = isinstance(words, str) and _WITH_UNIT.fullmatch(words)
+    return f'<span class="ddpc-whole">{_html(words)}</span>' if whole else _html(words)
+
+
 def _width(text: str) -> int:
     """Columns of a terminal: two for each East Asian wide letter, none for a combining mark."""
     return sum(
@@ -221,6 +227,7 @@ def Note(*pieces: Words) -> Line:
     return Line(*pieces, look="quiet")
 
 
+_WITH_UNIT = re.compile(r"[-+−]?[\d.,]+ (ms|s|kB|MB|GB|%)")
 _NUMBER = re.compile(r"[-+−–×#]?(\d|inf|nan|$)")
 
 
@@ -247,7 +254,7 @@ class Table:
     def html(self) -> str:
         right = [' class="ddpc-right"' if number else "" for number in self._right()]
         lines = [
-            "".join(f"<{tag}{r}>{_html(c)}</{tag[:2]}>" for c, r in zip(row, right, strict=True))
+            "".join(f"<{tag}{r}>{_cell(c)}</{tag[:2]}>" for c, r in zip(row, right, strict=True))
             for tag, rows in (('th scope="col"', self._head()), ("td", self.rows))
             for row in rows
         ]

@@ -23,8 +23,8 @@ STRONG = f"color-mix(in srgb, {SHADE} 88%, {TEXT})"
 LINE = "var(--jp-border-color1, #bdbdbd)"
 BAD = "var(--jp-error-color1, #d32f2f)"
 
-WIDTH = 1000.0
-RIGHT = 990.0  # where time ends
+WIDTH = 800.0
+RIGHT = 790.0  # where time ends
 ROW_TEXT = 15.0  # from the top of a row to the base line of its text
 
 
@@ -72,7 +72,8 @@ def text(
 
 
 def hatch(name: str, colour: str) -> str:
-    """A pattern of slanted stripes, to be used as fill `url(#name)`."""
+    """A pattern of slanted stripes, to be used as fill `url(#name)`; seen on both grounds."""
+    colour = f"color-mix(in srgb, {colour} 75%, {TEXT})"
     return (
         f'<pattern id="{name}" patternUnits="userSpaceOnUse" width="5" height="5" '
         f'patternTransform="rotate(45)"><rect width="2" height="5" style="fill:{colour}"/>'

@@ -286,7 +286,7 @@ class _Band:
         for span in self.rank.spans:
             x, _, width = self._place(span.start_ns, span.end_ns, y)
             tip = f"rank {self.rank.rank}: {span.name} {span.ms:.2f} ms"
-            frames.append(svg.box(x, y, width, _ROW, svg.TINT, stroke=svg.SHADE, tip=tip))
+            frames.append(svg.box(x, y, width, _ROW, svg.PAPER, stroke=svg.SHADE, tip=tip))
             if width > 7 * len(span.name):
                 labels.append(
                     svg.text(x + width / 2, y + 14.5, span.name, size=11.5, anchor="middle")
@@ -340,7 +340,7 @@ def _legend() -> str:
         (
             (svg.STRONG, "none", 12, "computing in backward"),
             (svg.PALE, "none", 12, "computing in another part"),
-            (svg.TINT, svg.SHADE, 12, "not computing"),
+            (svg.PAPER, svg.SHADE, 12, "not computing"),
             (f"url(#{hatch})", svg.QUIET, 9, "collective waits for another rank"),
             (svg.QUIET, svg.QUIET, 9, "collective moves data"),
             (svg.BAD, "none", 3, "exposed: not hidden behind computing"),

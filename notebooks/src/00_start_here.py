@@ -138,7 +138,7 @@ guess = predict(
 
 # %%
 two = launch("hello_ranks", ranks=2)
-plain = launch("hello_ranks", ranks=2, warm=False)
+plain = launch("hello_ranks", ranks=2, warm=False)  # takes 10 to 40 seconds
 
 # %%
 guess.reveal(plain.wall_s / two.wall_s)
