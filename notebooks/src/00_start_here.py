@@ -24,7 +24,7 @@
 #
 # Every figure and every number in these lessons comes from a job that ran on your machine a moment
 # ago. Run the cells from top to bottom with Shift+Enter. Words that are new to you are in the
-# [glossary 术语表](glossary.md).
+# [glossary](glossary.md).
 
 # %%
 import time

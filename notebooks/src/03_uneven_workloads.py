@@ -29,7 +29,7 @@
 # - [Part 2: unequal data](#Part-2:-unequal-data)
 # - [Part 3: ranks that decide or wait alone](#Part-3:-ranks-that-decide-or-wait-alone)
 #
-# New words are in the [glossary 术语表](glossary.md).
+# New words are in the [glossary](glossary.md).
 
 # %%
 import numpy as np

@@ -29,7 +29,7 @@
 # - [Part 2: a file you can trust](#Part-2:-a-file-you-can-trust), 20 minutes
 # - [Part 3: other numbers of ranks, and large models](#Part-3:-other-numbers-of-ranks,-and-large-models), 15 minutes
 #
-# New words are in the [glossary 术语表](glossary.md).
+# New words are in the [glossary](glossary.md).
 
 # %%
 import numpy as np

@@ -30,7 +30,7 @@
 # - [Part 2: pipelines](#Part-2:-pipelines)
 # - [Part 3: cutting and DDP together](#Part-3:-cutting-and-DDP-together)
 #
-# New words are in the [glossary 术语表](glossary.md).
+# New words are in the [glossary](glossary.md).
 
 # %%
 from ddp_course import (

@@ -31,7 +31,7 @@
 # - [Part 3: logs and clusters](#Part-3:-logs-and-clusters)
 # - [Appendix: ports, device numbers, other systems](#Appendix:-ports,-device-numbers,-other-systems)
 #
-# New words are in the [glossary 术语表](glossary.md).
+# New words are in the [glossary](glossary.md).
 
 # %%
 from ddp_course import (

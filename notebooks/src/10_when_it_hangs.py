@@ -16,7 +16,7 @@
 #
 # | | |
 # |---|---|
-# | **do** | write a job that hangs and ask it why; break jobs in ten more ways and have each diagnosed; get a wrong sum that nothing notices; classify five wrecks yourself |
+# | **do** | write a job that hangs and ask it why; break jobs in ten ways and have each diagnosed; get a wrong sum that nothing notices; classify five wrecks yourself |
 # | **learn** | why a waiting rank knows so little, how to find the first cause among loud consequences, where ranks part, and what no diagnosis can see |
 # | **need** | [03 Uneven workloads](03_uneven_workloads.ipynb): hangs and time-outs; [06 torchrun](06_torchrun.ipynb): signals and exit codes |
 # | **minutes** | 50 |
@@ -29,7 +29,7 @@
 # - [Part 2: who differs](#Part-2:-who-differs)
 # - [Part 3: what the ledgers do not show](#Part-3:-what-the-ledgers-do-not-show)
 #
-# New words are in the [glossary 术语表](glossary.md).
+# New words are in the [glossary](glossary.md).
 
 # %%
 import time
@@ -54,6 +54,47 @@ doctor(short=True)
 # are Gloo's where the ranks run on the CPU. For NCCL, see the box at the end.
 #
 # # Part 1: who is missing
+#
+# ## What does a waiting rank know?
+#
+# Time-outs are seconds on these pages, and minutes elsewhere.
+
+# %%
+show_job("hang_missing_rank")
+
+# %%
+guess = predict(
+    "Rank 1 of 4 never comes to step 3. The others give up. Does one of them name rank 1?",
+    choices=["yes", "no"],
+)
+
+# %%
+missing = launch("hang_missing_rank", ranks=4, timeout_s=1.5)
+
+# %%
+guess.reveal("yes" if "rank 1" in str(missing.failure.consequences).lower() else "no")
+
+# %% [markdown]
+# These are the errors as the ranks gave them:
+
+# %%
+print(*missing.failure.consequences.values(), sep="\n\n")
+
+# %% [markdown]
+# And this is what all ranks together show:
+
+# %%
+diagnose(missing)
+
+# %%
+collectives(missing)
+
+# %% [markdown]
+# A waiting rank knows that it waits, and for how long. Which rank is missing can only be seen from
+# outside. Each rank keeps a list of its collectives, its *ledger*, with the line that made each call. Lay
+# **the ledgers of all ranks side by side**. Look at the first row that is not the same on all ranks,
+# and at the rank that lacks it. Counting starts at 1: the all-reduce of step 3 is #4.
+# (`monitored_barrier` of lesson 03 names the missing rank, too, if you had one in the right place.)
 #
 # ## Can I ask a job that still hangs?
 #
@@ -93,16 +134,16 @@ guess.reveal("yes" if found.rank == 0 else "no")
 found
 
 # %%
-collectives(live)
-
-# %%
 live.wait()
 
+# %%
+collectives(live)
+
 # %% [markdown]
-# Each rank keeps a list of its collectives, its *ledger*, with the line that made each call. Every rank
-# was asked where it is, and answered from beside the thread that waits; the job went on hanging until the
-# launcher ended it at its limit. (It takes some seconds of silence until a wait is called a hang. If the
-# answer was that nothing is wrong so far, the machine was busy: run these cells again from `launch` on.)
+# Every rank was asked where it is, and answered from beside the thread that waits; the job went on hanging
+# until the launcher ended it at its limit. (It takes some seconds of silence until a wait is called a
+# hang. If the answer was that nothing is wrong so far, the machine was busy: run these cells again from
+# `launch` on.)
 #
 # **Now you.** Move the barrier to rank 2 and step 6, say what the sentence will be, and run it again. In a
 # shell the same is
@@ -111,46 +152,6 @@ live.wait()
 # python -m ddp_course run my_script.py --ranks 4   # says at its end what happened
 # python -m ddp_course diagnose                     # the newest run, with its evidence
 # ```
-#
-# ## What does a waiting rank know?
-#
-# Time-outs are seconds on these pages, and minutes elsewhere.
-
-# %%
-show_job("hang_missing_rank")
-
-# %%
-guess = predict(
-    "Rank 1 of 4 never comes to step 3. The others give up. Does one of them name rank 1?",
-    choices=["yes", "no"],
-)
-
-# %%
-missing = launch("hang_missing_rank", ranks=4, timeout_s=1.5)
-
-# %%
-guess.reveal("yes" if "rank 1" in str(missing.failure.consequences).lower() else "no")
-
-# %% [markdown]
-# These are the errors as the ranks gave them:
-
-# %%
-print(*missing.failure.consequences.values(), sep="\n\n")
-
-# %% [markdown]
-# And this is what all ranks together show:
-
-# %%
-diagnose(missing)
-
-# %%
-collectives(missing)
-
-# %% [markdown]
-# A waiting rank knows that it waits, and for how long. Which rank is missing can only be seen from
-# outside, with **every rank's ledger side by side**. Look at the first row that is not the same on all
-# ranks, and at the rank that lacks it. Counting starts at 1: the all-reduce of step 3 is #4.
-# (`monitored_barrier` of lesson 03 names the missing rank, too, if you had one in the right place.)
 #
 # ## Which rank failed first, and which is the loudest?
 #
