@@ -103,7 +103,11 @@ timeline(straggler)
 # with the short backward is the slow one**. A profile of rank 0 alone shows a slow backward and sends
 # you looking in the wrong place.
 #
-# Move the sliders; with one rank there is nobody to wait for.
+# **Now you.** Add a cell and launch it once more, with `slow_ms=5.0` and without `trace`. Can you still
+# tell the slow rank from `bars("backward_ms", "ms")`? Which of the two figures would you log in a job that
+# runs for days?
+#
+# The sliders do it with other numbers; with one rank there is nobody to wait for.
 
 # %%
 explore(
