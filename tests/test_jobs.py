@@ -542,7 +542,7 @@ DIAGNOSED = {  # from the gallery of what can go wrong
     "hang_missing_rank", "hang_different_collectives", "hang_crossed_pairs", "hang_data_worker",
     "hang_at_start", "crash_one_rank", "crash_different_models",
 }  # fmt: skip
-REFUSED = {"wrong_device_ids", "wrong_output_device", "wrong_output_kept"}
+REFUSED = {"wrong_ring_order", "wrong_device_ids", "wrong_output_device", "wrong_output_kept"}
 ELSEWHERE = {  # their cases are in test_lesson_02.py
     "template", "start_ranks", "wrong_two_nodes",
 } | {  # … in test_lesson_03.py
@@ -552,6 +552,8 @@ ELSEWHERE = {  # their cases are in test_lesson_02.py
     "train_pipeline_replicas", "count_pipeline_memory", "wrong_isend",
 } | {  # … and in test_lesson_06.py
     "read_environment", "survive_kill", "follow_nodes", "wrong_fixed_port", "wrong_modulo_index",
+} | {  # … and in test_pictures.py
+    "show_collectives", "sum_by_hand", "wrong_ring_order",
 } | DIAGNOSED  # … and in test_diagnosis.py  # fmt: skip
 FAILING = (
     HANGING

@@ -20,6 +20,7 @@ from ddp_course.checks.manifest import PerRank, Tensors, all_close, known
 from ddp_course.checks.supervisor import Gathered, Observation
 from ddp_course.exercises.ex02_average_gradients import exercise as ex02
 from ddp_course.exercises.ex02b_partition_data import exercise as ex02b
+from ddp_course.exercises.ex02d_reduce_scatter import exercise as ex02d
 from ddp_course.exercises.ex03_weight_batches import exercise as ex03
 from ddp_course.exercises.ex03b_stop_together import exercise as ex03b
 from ddp_course.exercises.ex03c_find_hang import exercise as ex03c
@@ -202,6 +203,32 @@ def acts_ex02b(inputs: PerRank) -> Acts:
         "the same order in every epoch",
         follow(lambda size, e, r, c: filled(order(size, salt))[r::n]),
     )
+
+
+def acts_ex02d(inputs: PerRank) -> Acts:
+    good, n = right("ex02d", inputs), len(inputs)
+
+    def returns(rule: Callable[[str, int], Any]) -> PerRank:
+        return merged(good, ex02d._with(inputs, rule))
+
+    def pieces(name: str, rank: int) -> Any:
+        return inputs[rank][f"pieces/{name}"]
+
+    yield "nothing returned", [{k: v for k, v in o.items() if "result" not in k} for o in good]
+    yield "all sums returned", returns(lambda name, rank: ex02d._sums(inputs, name))
+    yield "mean instead of sum", returns(lambda name, rank: ex02d._sums(inputs, name)[rank] / n)
+    yield (
+        "the sum of another piece",
+        returns(lambda name, rank: ex02d._sums(inputs, name)[(rank + 1) % n]),
+    )
+    yield "passed on, not added up", returns(lambda name, rank: pieces(name, rank)[rank])
+    if n > 2:  # with two ranks, this is to pass on without adding up
+        yield (
+            "the own piece left out",
+            returns(lambda name, rank: ex02d._sums(inputs, name)[rank] - pieces(name, rank)[rank]),
+        )
+    yield "a collective does it", merged(good, everywhere(inputs, few__sent=0, bulk__sent=0))
+    yield "more sent than needed", merged(good, everywhere(inputs, few__sent=99))
 
 
 def acts_ex03(inputs: PerRank) -> Acts:
@@ -449,6 +476,7 @@ ACTS = {
     "ex01": acts_ex01,
     "ex02": acts_ex02,
     "ex02b": acts_ex02b,
+    "ex02d": acts_ex02d,
     "ex03": acts_ex03,
     "ex03b": acts_ex03b,
     "ex03c": acts_ex03c,

@@ -7,9 +7,12 @@ from collections.abc import Iterator
 from xml.etree import ElementTree
 
 import pytest
+from conftest import ROOT
 
 from ddp_course.errors import BadArgument
-from ddp_course.show.drawings import PICTURES, held, ring_steps, schedule
+from ddp_course.launcher.launch import launch
+from ddp_course.show.drawings import COLLECTIVES, PICTURES, held, ring_steps, schedule
+from ddp_course.show.ledger import collectives
 from ddp_course.show.picture import picture
 
 PHONE = 390 - 2 * 12  # pixels, without the page's margins
@@ -135,3 +138,38 @@ def test_1f1b_takes_as_long_as_gpipe_and_holds_less(stages: int, batches: int) -
         assert [len(lane) for lane in lanes] == [2 * batches] * stages
     assert [held(lane) for lane in gpipe] == [batches] * stages
     assert [held(lane) for lane in one_f] == [min(batches, stages - s) for s in range(stages)]
+
+
+def test_the_collectives_are_those_of_the_job() -> None:
+    run = launch("show_collectives", ranks=3)
+    for name, (_, after) in COLLECTIVES.items():
+        job = re.split(r"[ (]", name)[0].replace("-", "_")
+        wanted = {rank: [value for value in row if value] for rank, row in enumerate(after)}
+        assert run.by_rank(job) == wanted
+
+
+@pytest.mark.parametrize("way", ["root", "gather", "ring", "built_in"])
+def test_a_sum_by_hand_is_right_and_sends_what_the_lesson_says(way: str) -> None:
+    run = launch("sum_by_hand", ranks=4, way=way)
+    assert max(run.by_rank("distance").values()) < 1e-5
+    mib, piece = 2**20, 2**18
+    assert collectives(run).sent == {
+        "root": {0: (3, 3 * mib), **dict.fromkeys((1, 2, 3), (1, mib))},
+        "gather": dict.fromkeys(range(4), (3, 3 * mib)),
+        "ring": dict.fromkeys(range(4), (6, 6 * piece)),
+        "built_in": dict.fromkeys(range(4), (0, 0)),
+    }[way]  # fmt: skip
+    assert (max(run.by_rank("differing").values()) > 0) == (way == "gather")
+
+
+@pytest.mark.parametrize(("first", "ok"), [("send", False), ("turns", True), ("isend", True)])
+def test_a_ring_in_which_all_send_first_stands_still(first: str, ok: bool) -> None:
+    run = launch("wrong_ring_order", ranks=4, first=first)
+    assert run.ok is ok
+    if ok:
+        assert run.by_rank("received") == {0: 3, 1: 0, 2: 1, 3: 2}
+
+
+def test_every_picture_is_in_a_lesson() -> None:
+    lessons = "".join(path.read_text() for path in (ROOT / "notebooks" / "src").glob("*.py"))
+    assert set(re.findall(r'picture\("(\w+)"\)', lessons)) == PICTURES.keys()

@@ -84,6 +84,15 @@ class Collectives(Shown):
             said += f"; no word from {_ranks(self.silent)}"
         return said
 
+    @property
+    def sent(self) -> dict[int, tuple[int, int]]:
+        """By rank: how many messages it sent to one other rank, and their bytes together."""
+        sizes = {
+            rank: [e.bytes for e in one.entries if e.p2p and e.p2p.direction == "send"]
+            for rank, one in self.ledgers.items()
+        }
+        return {rank: (len(some), sum(some)) for rank, some in sorted(sizes.items())}
+
     def document(self) -> Document:
         head: list[Words] = ["#", *map(Rank, self._columns), "what", "issued by"]
         return Document(Title(self.message), Table(head, self._lines()), *map(Note, self._notes))

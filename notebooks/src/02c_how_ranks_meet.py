@@ -248,4 +248,4 @@ table(left, "when", "connections", "threads", "initialized", "answer")
 # [Multiprocessing](https://docs.pytorch.org/docs/stable/multiprocessing.html) · torch 2.15.0,
 # `torch/distributed/run.py`, `launch.py` · behaviour as measured in this run.
 #
-# **Next:** [03 Uneven workloads](03_uneven_workloads.ipynb)
+# **Next:** [02d Collectives by hand](02d_collectives.ipynb)
