@@ -117,8 +117,8 @@ root = launch("sum_by_hand", ranks=4, way="root")
 guess.reveal(collectives(root).sent[0][1] / 2**20)
 
 # %% [markdown]
-# Three, and it receives three, while each of the others sends one. With 64 ranks it would be 63: the
-# time grows with the number of ranks, and all others wait for one cable. Now the ring:
+# Three, and it receives three, while each of the others sends one. With 64 ranks it would be 63, and
+# all others wait for rank 0's cable. Now the ring:
 
 # %%
 picture("ring")
@@ -147,10 +147,10 @@ collectives(root).sent
 collectives(ring).sent
 
 # %% [markdown]
-# Together they send the same 6 MiB. But the ring's load is even: each rank sends $2(n-1)$ messages of
-# $1/n$ of the tensor, so $2(n-1)/n$ times the tensor: 1.5 with 4 ranks, and never more than 2 with any
-# number. That is why bandwidth hardly limits how many ranks can average. The number of steps does
-# grow, so small tensors are slow on a long ring: libraries also use trees, and NCCL chooses.
+# Together they send the same 6 MiB. But the ring's load is even: with n ranks, each sends 2(n − 1)
+# messages of 1/n of the tensor. That is 2(n − 1)/n times the tensor: 1.5 with 4 ranks, and less than 2
+# with any number. So the bytes that a rank sends hardly limit how many ranks can average. The number
+# of steps does grow, and small tensors are slow on a long ring; NCCL also knows trees, and chooses.
 #
 # ## Does it matter who adds up?
 #
@@ -179,14 +179,15 @@ compare(
 everybody.by_rank("differing"), ring.by_rank("differing"), built_in.by_rank("differing")
 
 # %% [markdown]
-# The second cell counts the numbers that are not rank 0's, bit for bit. Floating-point addition depends
-# on its order, so with `gather` each rank has rounded in its own way. Replicas that take such steps
-# drift apart, and no error says so. In the ring each piece is summed up once and then *copied*. **Let
-# every number be summed in one place.**
+# The table gives the distance from the sum in double precision: each way is right, up to rounding. The
+# last cell counts, for `gather`, `ring` and `built_in`, the numbers that are not rank 0's, bit for bit.
+# Floating-point addition depends on its order, so with `gather` each rank has rounded in its own way.
+# Replicas that take such steps drift apart, and no error says so. In the ring each piece is summed up
+# once and then *copied*. **Let every number be summed in one place.**
 #
 # ## May all ranks send first?
 #
-# In the ring above, `isend` begins to send and returns. Would the simpler `send`, then `recv`, do?
+# In the ring above, `isend` begins to send and returns at once. Would `send`, which waits, do as well?
 
 # %%
 guess = predict(
@@ -224,9 +225,9 @@ check("ex02d")
 # %% [markdown]
 # ## What would have gone wrong?
 #
-# - **One rank collects** It sends and receives $n - 1$ times the tensor, and everybody waits for it.
+# - **One rank collects** With n ranks it sends and receives n − 1 times the tensor, and all wait.
 # - **Each rank adds up by itself** Replicas that differ in their last bits, and drift.
-# - **All send first** A hang. It may work for a while with small messages on some backends.
+# - **All send first** A hang; with Gloo for small messages, too.
 # - **A piece written to before `wait()`** The receiver may get the new numbers (lesson 05 shows it).
 # - **Tensors that do not divide by the number of ranks** `reduce_scatter` and `all_gather` want equal
 #   pieces on all ranks: pad the last one.
@@ -234,7 +235,7 @@ check("ex02d")
 # ## What should you remember?
 #
 # - All-reduce = reduce-scatter + all-gather.
-# - A ring all-reduce sends $2(n-1)/n$ times the tensor from each rank, whatever the number of ranks.
+# - In a ring all-reduce each of n ranks sends 2(n − 1)/n times the tensor: less than twice.
 # - Every sum is computed in one place and copied, so all ranks have the same bits.
 #
 # **From memory:** 8 ranks, 1 GiB of gradients. How much does each rank send in one step of DDP?

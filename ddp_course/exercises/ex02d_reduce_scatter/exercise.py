@@ -126,7 +126,7 @@ EXERCISE = Exercise(
             expected=_sent,
             shown=("pieces/few", "few/sent"),
             depends=("sum",),
-            most=lambda ranks: ranks * (ranks - 1) * 6 * SIZES["bulk"],
+            most=lambda ranks: ranks * (ranks - 1) * 10 * SIZES["bulk"],
         ),
     ),
     mistakes=known(
