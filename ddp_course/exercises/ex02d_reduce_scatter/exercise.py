@@ -95,7 +95,8 @@ def _collective(inputs: PerRank, outputs: PerRank) -> bool:
 
 def _sent_too_much(inputs: PerRank, outputs: PerRank) -> bool:
     most = (len(inputs) - 1) * SIZES["few"]
-    return all_close(outputs, _right(inputs)) and max(mine["few/sent"] for mine in outputs) > most
+    busiest = max(int(mine["few/sent"]) for mine in outputs)
+    return all_close(outputs, _right(inputs)) and busiest > most
 
 
 EXERCISE = Exercise(
