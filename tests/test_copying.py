@@ -60,6 +60,16 @@ def test_a_name_that_cannot_be_written_is_refused(
     assert [path.name for path in tmp_path.iterdir()] == ["here.py"]
 
 
+def test_an_edited_copy_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    mine = copy_job("template", tmp_path / "mine.py")
+    mine.write_text(mine.read_text() + "# my own line\n")
+    assert copy_job("template", mine) == mine
+    assert mine.read_text().endswith("# my own line\n")
+    assert "stays as it is" in capsys.readouterr().out
+    with pytest.raises(BadArgument, match="it stays"):
+        copy_job("train_digits", mine)
+
+
 def test_a_job_that_there_is_not() -> None:
     with pytest.raises(BadArgument, match="train_digits"):
         copy_job("train_digit", "mine.py")

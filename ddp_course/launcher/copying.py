@@ -19,7 +19,8 @@ def copy_job(job: str | Path, to: str | Path) -> Path:
     """Write a job to a new file that plain torchrun runs and that imports nothing of ours.
 
     `log`, `my_place` and the like are replaced by a few lines of plain torch; `run_rank(main)`
-    becomes `main()`. Returns the file's path, to edit, to show_job() and to launch().
+    becomes `main()`. Returns the file's path, to edit, to show_job() and to launch(). A copy of the
+    same job that is there already, edited or not, stays as it is.
 
     Raises BadArgument for a job that there is not, another file of that name, or a name that would
     hide a module of Python's; CourseError where the file cannot be written.
@@ -27,6 +28,9 @@ def copy_job(job: str | Path, to: str | Path) -> Path:
     script, path = find_job(job), Path(to).expanduser().absolute()
     text = alone(script.read_text(encoding="utf-8"), path.name)
     problem = ""
+    if _is_edited(path, text):
+        print(f"{path.name} is a copy that you have edited: it stays as it is.")
+        return path
     if path.suffix != ".py":
         problem = "a script's name ends in .py"
     elif path.stem in sys.stdlib_module_names or path.stem in ("torch", "torchvision", "numpy"):
@@ -46,6 +50,15 @@ def copy_job(job: str | Path, to: str | Path) -> Path:
             action="name a folder that is there and yours to write",
         ) from error
     return path
+
+
+def _is_edited(path: Path, text: str) -> bool:
+    """Whether the file is a copy of the same job, by its first line, that has been changed."""
+    if not path.is_file():
+        return False
+    there = path.read_bytes()
+    first = text.encode().partition(b"\n")[0]
+    return there != text.encode() and there.partition(b"\n")[0] == first
 
 
 def alone(source: str, name: str) -> str:
