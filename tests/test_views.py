@@ -57,6 +57,7 @@ class FakeRun:
         self.rows = [Lane(rank, "running", 100 + rank) for rank in range(ranks)]
         self.printed: list[Line] = []
         self.traces: dict[int, Path] = {}
+        self.asked: dict[str, Any] = {}
         self.events: list[dict[str, Any]] = []
         self.ended = "done"
         self.callbacks: list[Callable[[Any], None]] = []
@@ -349,6 +350,10 @@ def test_a_run_without_a_trace_says_how_to_get_one(run: FakeRun) -> None:
     with pytest.raises(NoEvidence) as refused:
         timeline(run)
     assert refused.value.action == "launch('train_ddp', ranks=2, trace=True)"
+    run.asked = {"trace": True}
+    with pytest.raises(NoEvidence, match="no rank made a process group") as refused:
+        timeline(run)
+    assert "trace=True" not in str(refused.value)  # no advice to do what was done
 
 
 DRAW = """

@@ -63,10 +63,15 @@ def traced(run: TracedRun) -> dict[int, Path]:
     check_run(run)
     run.wait()
     if not run.traces:
+        asked = getattr(run, "asked", {}).get("trace", False)
         raise NoEvidence(
             f"This run of {run.job} recorded no trace.",
-            cause="it was launched without trace=True, or no rank came to the end of `traced()`",
-            action=f"launch({run.job!r}, ranks={run.ranks}, trace=True)",
+            cause="no rank made a process group or an optimizer's step, or none came to its end"
+            if asked
+            else "it was launched without trace=True",
+            action="diagnose(run) says how it ended"
+            if asked
+            else f"launch({run.job!r}, ranks={run.ranks}, trace=True)",
         )
     return run.traces
 
