@@ -134,7 +134,7 @@ check("ex02b")
 # %% [markdown]
 # ## Does a forgotten `set_epoch` overfit?
 #
-# Another common claim. Test it: five trainings with `set_epoch` and five without, on the digits.
+# Another common claim. Test it: three trainings with `set_epoch` and three without, on the digits.
 
 # %%
 guess = predict(
@@ -153,8 +153,8 @@ guess.reveal("larger" if abs(with_it - without) > max(orders.values("spread")) e
 table(orders, "set_epoch", "on_train", "on_test", "spread")
 
 # %% [markdown]
-# A training that overfits does better on its training data and worse on the test data. Five seeds and
-# one small data set prove no rule; but they do not support the claim. What is certain is that the same
+# A training that overfits does better on its training data and worse on the test data. Three seeds
+# and one small data set prove no rule; but they do not support the claim. What is certain is that the same
 # batches come back in every epoch, which is not what you meant. Call `set_epoch`.
 #
 # ## Does `shuffle=True` beside a sampler slow training down?

@@ -148,8 +148,8 @@ cell
 
 # %% [markdown]
 # A spawned process is a fresh Python that imports the program to find your function. A cell is no file, so
-# there is nothing to import: "Can't get attribute". That is why this course saves cells as scripts and
-# launches those.
+# there is nothing to import: "Can't get attribute". (The job runs such a program with `python -c`, which
+# is no file either.) That is why this course saves cells as scripts and launches those.
 #
 # ## Do two nodes meet by an endpoint alone?
 #
@@ -176,7 +176,7 @@ table(endpoint, "done", "waiting", "answer")
 # `--rdzv-backend=c10d` and an `--rdzv-id` they agree on numbers by themselves:
 
 # %%
-both = launch("hello_ranks", ranks=2, nodes=2)
+both = launch("hello_ranks", ranks=2, nodes=2, steps=1)
 print(both.command)
 
 # %% [markdown]

@@ -3,8 +3,7 @@
     python -m torch.distributed.run --standalone --nproc-per-node=1 \
         ddp_course/jobs/02_basic_ddp/train_one_process.py
 
-Look for: the loss that falls, and `weights`, all parameters at the end. With two ranks there are
-simply two copies of this: each sees all the data, nothing is shared, nothing is won.
+Look for: the loss that falls, and `weights`, all parameters at the end.
 """
 
 import argparse

@@ -80,9 +80,9 @@ def main() -> None:
         options = [f"--master-port={port}"]
         code = subprocess.run(LAUNCH + options + script, env=env, stderr=stderr).returncode
     if args.way == "cell":
-        cell = subprocess.run([sys.executable, "-"], input=CELL.encode(), env=env, stderr=stderr)
+        cell = subprocess.run([sys.executable, "-c", CELL], env=env, stderr=stderr)
         code = cell.returncode
-        print(*[one for one in cell.stderr.decode().splitlines() if "attribute" in one][:1])
+        print(*[one for one in cell.stderr.decode().splitlines() if "get attribute" in one][:1])
     if args.way == "hand":
         each = [env | meet | {"RANK": str(rank), "WORLD_SIZE": "2"} for rank in range(2)]
         ranks = [subprocess.Popen([sys.executable, *script], env=e, stderr=stderr) for e in each]
