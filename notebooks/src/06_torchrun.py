@@ -215,23 +215,20 @@ guess.reveal(differences({"": run}, undisturbed).words[""])
 
 # %%
 guess = predict(
-    "A checkpoint after every eighth step, and a kill soon after step 9. Where does it resume?",
-    choices=["at step 0", "at the last checkpoint", "at the step of the kill"],
+    "A checkpoint after every eighth step, and a kill after step 13. How many steps are done twice?",
+    unit="steps",
+    low=0,
+    high=20,
 )
 
 # %%
 rare = launch(
     "survive_kill", ranks=2, restarts=1, save_every=8, pause_ms=80.0, wait=False
-).wait_for_step(9)
+).wait_for_step(13)
 rare.kill(1)
 
 # %%
-guess.reveal(
-    {0: "at step 0", 8: "at the last checkpoint", 16: "at the last checkpoint"}.get(
-        rare.values("resumed_at")[-1], "at the step of the kill"
-    ),
-    note=f"at step {rare.values('resumed_at')[-1]}",
-)
+guess.reveal(attempts(rare).repeated)
 
 # %%
 attempts(rare)
