@@ -7,11 +7,16 @@ import json
 import os
 import socket
 import stat
+import tempfile
+import warnings
 import zipfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ddp_course.checks.exercises import EXERCISES
 from ddp_course.checks.files import not_yet
@@ -391,3 +396,51 @@ def test_every_exercise_can_be_told_by_its_short_name() -> None:
     for one in EXERCISES.values():
         assert answers._named(one.stem) == (one.name, 0)
         assert answers._named(f"my {one.name}") == (one.name, 2)
+
+
+_LINES = st.sampled_from([
+    "def sum_over_ranks(number):", "def train(", "    return number", "import os", "x = (((", "'''",
+    "\\", "# ex06", "# TODO: write from here …", "    # … to here", "%%job a", "!ls", "@property",
+    "class A:", "if True:", "def sum_over_ranks(*, a=1, **b): pass", "\0", "\ud800", "\f", "\r",
+])  # fmt: skip
+_TEXTS = st.one_of(st.text(), st.lists(_LINES).map("\n".join))
+_CELLS = st.fixed_dictionaries(
+    {},
+    optional={
+        "cell_type": st.sampled_from(["code", "markdown", 3, None]),
+        "source": st.one_of(_TEXTS, st.lists(_TEXTS), st.none(), st.integers()),
+        "metadata": st.one_of(st.none(), st.dictionaries(st.text(), st.integers())),
+    },
+)
+_NOTEBOOKS = st.one_of(
+    st.fixed_dictionaries({"cells": st.one_of(st.lists(_CELLS), st.none(), st.text())}),
+    st.recursive(st.one_of(st.none(), st.floats(), st.text()), lambda of: st.lists(of)),
+).map(lambda one: json.dumps(one).encode())
+_BYTES = st.one_of(
+    st.binary(), _TEXTS.map(lambda one: one.encode(errors="surrogatepass")), _NOTEBOOKS
+)
+_NAMES = st.one_of(
+    st.sampled_from(
+        [EX00, "ex00.ipynb", "../ex00.py", "a/ex06.py", "/ex00.py", "ex00.zip", "x.py"]
+    ),
+    st.text(min_size=1, max_size=20),
+)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(st.sampled_from([EX00, "ex00.ipynb", "all.zip"]), _BYTES, st.dictionaries(_NAMES, _BYTES))
+def test_whatever_is_handed_in_is_an_answer_or_a_note(
+    name: str, data: bytes, inside: dict[str, bytes]
+) -> None:
+    if inside and name.endswith(".zip"):
+        with warnings.catch_warnings(), suppress(ValueError, OverflowError):
+            warnings.simplefilter("ignore")  # of names that come twice
+            data = archive(inside)
+    with tempfile.TemporaryDirectory() as folder:
+        into = Path(folder, "into")
+        into.mkdir()
+        Path(folder, name).write_bytes(data)
+        collected = answers.collect([Path(folder, name)], into)
+        assert {path.name for path in Path(folder).iterdir()} == {"into", name}
+        assert {one.file for one in collected.answers.values()} == set(os.listdir(into))
+        json.dumps([collected.notes, *(vars(one) for one in collected.answers.values())])
