@@ -7,15 +7,17 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
+import torch
 from launching import script, until
 
 from ddp_course import Run, launch
 from ddp_course.observe import ledger, recorder
 from ddp_course.observe.align import align, first_difference, first_divergence, pairs
 from ddp_course.observe.ledger import Entry, read
-from ddp_course.observe.recorder import calls, frames, hooks
+from ddp_course.observe.recorder import calls, frames, hooks, progress
 from ddp_course.observe.recorder.parts import Parts
 
 LONG_S = 300.0
@@ -616,3 +618,15 @@ def test_each_who_waits_for_a_module_is_told(tmp_path: Path, monkeypatch: Any) -
         hooks.after_import("watched_module", lambda number=number: told.append(number))
     importlib.import_module("watched_module")
     assert told == [0, 1, 2]
+
+
+def test_a_large_model_is_sampled_less_often_after_a_while() -> None:
+    layers = [torch.nn.Linear(1, 1) for _ in range(20)]  # 40 parameters
+    model = mock.MagicMock(module=torch.nn.Sequential(*layers), parameters_to_ignore=())
+    told = progress.Progress()
+    with mock.patch.object(torch.distributed.distributed_c10d, "get_process_group_ranks"):
+        for _ in range(100):
+            told._on_forward(model.reducer, mock.MagicMock(f_locals={"self": model}))
+    (replica,) = told.record()["replicas"]
+    passes = [one for one in replica["samples"] if one > 60]
+    assert passes == [61, 62, 63, 64, 66, 69, 72, 75, 78, 81, 84, 87, 90, 93, 96, 99]

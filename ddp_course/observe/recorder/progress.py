@@ -28,6 +28,8 @@ _C10D = "torch.distributed.distributed_c10d"
 _KEEP_TIMES = 4000
 _KEEP_SAMPLES, _KEEP_NUMBERS = 64, 8192  # of one model: samples, and checksums in all
 _MOST_PARAMETERS = 1000  # of one model that are sampled, evenly spread
+_EACH_PASS = 64  # so many passes are sampled one by one; then as many as keep to so many checksums
+_EACH_STEP = 16  # a step, on average, or a large model would be slowed down
 _WINDOW = 256  # bytes of a parameter in one sample
 _STRIDE = 2_654_435_761  # of the window's place from pass to pass: 2^32 / golden ratio
 _APART = "post_localSGD_hook", "noop_hook"  # communication hooks whose replicas differ by design
@@ -151,6 +153,8 @@ class _Replica:
 
     def sample(self, after: int) -> None:
         self.stale = False
+        if after > _EACH_PASS and after % (len(self._names) // _EACH_STEP + 1):
+            return
         model = self._model()
         if model is None or any(getattr(h, "__name__", "") in _APART for h, _ in model._comm_hooks):
             return
