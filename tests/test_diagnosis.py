@@ -1075,6 +1075,10 @@ MESSAGES = {
     "be 2, same as size of the process group.": ("list-length", "chunk"),
     "ValueError: Argument ``scatter_list`` must NOT be specified on non-source ranks.":
         ("list-on-one-rank", "None on all others"),
+    "RuntimeError: [enforce fail at /x/gloo/alltoallv.cc:138] inLengthPerRank[myRank] == "
+    "outLengthPerRank[myRank]. ": ("split-sizes", "exchange the sizes first"),
+    "RuntimeError: Trying to backward through the graph a second time (or directly access saved":
+        ("backward-twice", "detach"),
     "RuntimeError: nccl2 requires at least one CUDA device": ("nccl-without-gpu", "gloo"),
     "ValueError: trying to initialize the default process group twice!":
         ("group-twice", "is_initialized"),
