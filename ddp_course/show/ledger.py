@@ -12,6 +12,7 @@ from ddp_course.observe import ledger
 from ddp_course.observe.align import Divergence, Row, align, first_divergence, pairs
 from ddp_course.observe.ledger import Entry, Ledger
 from ddp_course.run.run import check_run
+from ddp_course.show.compare import Rows
 from ddp_course.show.document import (
     Document,
     Note,
@@ -92,6 +93,11 @@ class Collectives(Shown):
             for rank, one in self.ledgers.items()
         }
         return {rank: (len(some), sum(some)) for rank, some in sorted(sizes.items())}
+
+    @property
+    def traffic(self) -> Rows:
+        """`sent` as a table."""
+        return Rows(("messages", "bytes"), tuple(self.sent.values()), tuple(self.sent))
 
     def document(self) -> Document:
         head: list[Words] = ["#", *map(Rank, self._columns), "what", "issued by"]

@@ -141,10 +141,10 @@ guess.reveal(max(collectives(ring).sent.values())[1] / 2**20)
 # For each rank, the messages it sent and their bytes, as the course's recorder counted them:
 
 # %%
-collectives(root).sent
+collectives(root).traffic
 
 # %%
-collectives(ring).sent
+collectives(ring).traffic
 
 # %% [markdown]
 # Together they send the same 6 MiB. But the ring's load is even: with n ranks, each sends 2(n − 1)
@@ -171,17 +171,12 @@ built_in = launch("sum_by_hand", ranks=4, way="built_in")
 guess.reveal("no" if max(everybody.by_rank("differing").values()) else "yes")
 
 # %%
-compare(
-    {"root": root, "gather": everybody, "ring": ring, "built_in": built_in}, "distance", "numbers"
-)
-
-# %%
-everybody.by_rank("differing"), ring.by_rank("differing"), built_in.by_rank("differing")
+ways = {"root": root, "gather": everybody, "ring": ring, "built_in": built_in}
+compare(ways, "numbers", "distance", "differing", rank=1)
 
 # %% [markdown]
-# The table gives the distance from the sum in double precision: each way is right, up to rounding. The
-# last cell counts, for `gather`, `ring` and `built_in`, the numbers that are not rank 0's, bit for bit.
-# Floating-point addition depends on its order, so with `gather` each rank has rounded in its own way.
+# Rank 1's numbers: their distance from the sum in double precision (each way is right, up to rounding),
+# and how many of them are not rank 0's, bit for bit. Floating-point addition depends on its order, so with `gather` each rank has rounded in its own way.
 # Replicas that take such steps drift apart, and no error says so. In the ring each piece is summed up
 # once and then *copied*. **Let every number be summed in one place.**
 #
