@@ -73,7 +73,7 @@ def nothing_starts() -> Iterator[None]:
         shutil.rmtree(one.run.folder)
         raise Started
 
-    def done(*_: object) -> Any:
+    def done(*_: object, **__: object) -> Any:
         raise Started
 
     with pytest.MonkeyPatch.context() as patch:

@@ -43,7 +43,7 @@ def test_doctor_exits_0_only_if_the_course_can_run(
     code: int,
 ) -> None:
     report = Report((Row("torch", "2.14.1", status, "do this"),), "proves little")
-    monkeypatch.setattr(machine, "doctor", lambda: report)
+    monkeypatch.setattr(machine, "doctor", lambda **_: report)
     assert main(["doctor"]) == code
     assert str(report) in capsys.readouterr().out
 
@@ -75,7 +75,7 @@ def test_flags_of_run_after_the_dashes_are_sent_back(
 
 
 def test_an_interrupt_exits_130(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted() -> Report:
+    def interrupted(**_: object) -> Report:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(machine, "doctor", interrupted)
