@@ -1206,7 +1206,7 @@ def test_text_and_html_say_the_same() -> None:
             .replace("&gt;", ">").split()
         )  # fmt: skip
     assert str(found).splitlines()[0] == f"DIAGNOSIS (never-arrived): {found.sentence}"
-    assert "10_when_it_hangs.ipynb#What-does-a-rank-know-that-waits?" in found._repr_html_()
+    assert "10_when_it_hangs.ipynb#What-does-a-waiting-rank-know?" in found._repr_html_()
 
 
 def test_what_a_script_printed_is_text_and_nothing_else() -> None:

@@ -264,7 +264,7 @@ def test_a_loop_without_end_is_told_from_waiting(
         ),
         ("ex00", "return number.to('meta')", "error", "NotImplementedError"),
         ("ex00", "dist.destroy_process_group()\nreturn number", "error", "neither create nor"),
-        ("ex00", "while True:\n    print('x' * 10000)", "error", "write without end"),
+        ("ex00", "while True:\n    print('x' * 10000)", "error", "what ends the loop?"),
         (
             "ex00",
             "import threading, time\nthreading.Thread(target=time.sleep, args=[60]).start()\n"
