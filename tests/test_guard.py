@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -40,8 +41,21 @@ def test_temporary_folder_lives_as_long_as_its_block(temp: Path) -> None:
     assert list(temp.iterdir()) == []
 
 
+def test_a_socket_has_room_in_a_temporary_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A DataLoader's worker makes one; macOS and SLURM have long paths for temporary files."""
+    for length in range(20, 100, 7):
+        deep = Path(tempfile.mkdtemp(prefix="x" * length, dir="/tmp"))
+        monkeypatch.setattr(tempfile, "tempdir", str(deep))
+        try:
+            with guard.temporary_folder() as folder, socket.socket(socket.AF_UNIX) as listener:
+                inner = tempfile.mkdtemp(prefix="pymp-", dir=folder)
+                listener.bind(tempfile.mktemp(prefix="listener-", dir=inner))
+        finally:
+            deep.rmdir()
+
+
 def test_a_folder_whose_owner_was_killed_is_removed(temp: Path) -> None:
-    abandoned = make_old(temp / "ddp-course-launch-abcd1234")
+    abandoned = make_old(temp / "ddpc-abcd1234")
     with guard.temporary_folder():
         assert not abandoned.exists()
 
@@ -53,9 +67,7 @@ def test_a_folder_in_use_is_kept_however_old(temp: Path) -> None:
             assert Path(used).is_dir()
 
 
-@pytest.mark.parametrize(
-    "name", ["ddp-course-main", "ddp-course-launch-notes", "ddp-course", "ddp-course-abcd1234"]
-)
+@pytest.mark.parametrize("name", ["ddpc-main", "ddpc-notes.txt", "ddpc", "ddp-course-abcd1234"])
 def test_what_a_learner_unpacked_beside_it_is_kept(temp: Path, name: str) -> None:
     mine = make_old(temp / name)
     with guard.temporary_folder():
@@ -64,7 +76,7 @@ def test_what_a_learner_unpacked_beside_it_is_kept(temp: Path, name: str) -> Non
 
 def test_a_link_is_not_followed(temp: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     target = make_old(tmp_path_factory.mktemp("else") / "mine")
-    (temp / "ddp-course-launch-abcd1234").symlink_to(target)
+    (temp / "ddpc-abcd1234").symlink_to(target)
     with guard.temporary_folder():
         assert (target / "file").is_file()
 

@@ -39,7 +39,7 @@ from pathlib import Path
 from typing import IO, Any
 
 GRACE_S = 1.2  # for an orderly end; then SIGKILL
-_PREFIX = "ddp-course-launch-"
+_PREFIX = "ddpc-"
 _OURS = re.compile(_PREFIX + r"[a-z0-9_]{8}")  # as mkdtemp names them; no folder of a learner
 _OUR_OWN = re.compile(rb"/(guard|host)\.py\0")
 _RUN = re.compile(r"\d{8}-\d{6}-.+-[0-9a-f]{4}")  # as runs.new_folder names it
@@ -378,7 +378,7 @@ def temporary_folder() -> Any:
 
     Folders that a killed owner left behind are recognised by their free lock, and removed.
     """
-    root = Path(tempfile.gettempdir())
+    root = _root_of_temporary_folders()
     for old in root.glob(f"{_PREFIX}*"):
         if _OURS.fullmatch(old.name):
             _remove_if_abandoned(old)
@@ -390,6 +390,18 @@ def temporary_folder() -> Any:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         os.close(lock)
+
+
+def _root_of_temporary_folders() -> Path:
+    """The caller's, or /tmp if a socket's path would be too long below it.
+
+    A worker of a DataLoader makes `pymp-…/listener-…` there, and an address holds 107 bytes.
+    """
+    root = Path(tempfile.gettempdir())
+    longest = root / f"{_PREFIX}abcd1234" / "pymp-abcd1234" / "listener-abcd1234"
+    if len(os.fsencode(longest)) > 107 and os.access("/tmp", os.W_OK | os.X_OK):
+        return Path("/tmp")
+    return root
 
 
 @contextlib.contextmanager
