@@ -334,6 +334,14 @@ def test_the_view_shows_what_each_rank_issued(tmp_path: Path) -> None:
     assert "rank 1 issued a different operation than all_reduce 8 float32" in view.message
 
 
+def test_what_a_rank_handed_over_is_added_up_by_operation_and_type(tmp_path: Path) -> None:
+    half = entry(3, size=5, dtypes=["bfloat16"], bytes=10)
+    rows = [entry(1), entry(2, size=2), half, entry(4, "barrier", 0), pair(1, "send", 1)]
+    handed = collectives(write(tmp_path, raw(0, rows))).handed()
+    assert handed.names == ("operation", "type", "calls", "bytes")
+    assert handed.rows == (("all_reduce", "bfloat16", 1, 10), ("all_reduce", "float32", 2, 40))
+
+
 def test_the_view_escapes_what_a_rank_wrote(tmp_path: Path) -> None:
     evil = {**CODE, "code": EVIL, "file": EVIL}
     rows = [entry(1, EVIL, line=evil, part=EVIL, group=EVIL)]

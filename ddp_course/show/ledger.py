@@ -99,6 +99,19 @@ class Collectives(Shown):
         """`sent` as a table."""
         return Rows(("messages", "bytes"), tuple(self.sent.values()), tuple(self.sent))
 
+    def handed(self, rank: int = 0) -> Rows:
+        """What one rank handed to collectives, by operation and type: calls, bytes in all.
+
+        These are the bytes of the tensors, as handed in; what travels depends on the algorithm.
+        """
+        totals: dict[tuple[str, str], list[int]] = {}
+        for entry in self.ledgers[rank].entries if rank in self.ledgers else ():
+            if entry.p2p is None and entry.bytes:
+                total = totals.setdefault((entry.op, ", ".join(sorted(set(entry.dtypes)))), [0, 0])
+                total[0], total[1] = total[0] + 1, total[1] + entry.bytes
+        rows = tuple((*what, *total) for what, total in sorted(totals.items()))
+        return Rows(("operation", "type", "calls", "bytes"), rows)
+
     def document(self) -> Document:
         head: list[Words] = ["#", *map(Rank, self._columns), "what", "issued by"]
         return Document(Title(self.message), Table(head, self._lines()), *map(Note, self._notes))
