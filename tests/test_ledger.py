@@ -340,6 +340,10 @@ def test_what_a_rank_handed_over_is_added_up_by_operation_and_type(tmp_path: Pat
     handed = collectives(write(tmp_path, raw(0, rows))).handed()
     assert handed.names == ("operation", "type", "calls", "bytes")
     assert handed.rows == (("all_reduce", "bfloat16", 1, 10), ("all_reduce", "float32", 2, 40))
+    for told in (raw(0, rows, dropped=3), raw(1, rows)):
+        with pytest.raises(NoEvidence, match="no whole ledger"):
+            (tmp_path / "ledger-0-0.json").unlink()
+            collectives(write(tmp_path, told)).handed()
 
 
 def test_the_view_escapes_what_a_rank_wrote(tmp_path: Path) -> None:

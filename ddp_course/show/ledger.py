@@ -103,9 +103,16 @@ class Collectives(Shown):
         """What one rank handed to collectives, by operation and type: calls, bytes in all.
 
         These are the bytes of the tensors, as handed in; what travels depends on the algorithm.
+        Raises NoEvidence if the rank's ledger is not there, or not whole.
         """
+        if rank not in self.ledgers or self.ledgers[rank].dropped:
+            raise NoEvidence(
+                f"Rank {rank} has no whole ledger.",
+                cause="it was killed, or made so many calls that the first ones were dropped",
+                action="run it with fewer steps",
+            )
         totals: dict[tuple[str, str], list[int]] = {}
-        for entry in self.ledgers[rank].entries if rank in self.ledgers else ():
+        for entry in self.ledgers[rank].entries:
             if entry.p2p is None and entry.bytes:
                 total = totals.setdefault((entry.op, ", ".join(sorted(set(entry.dtypes)))), [0, 0])
                 total[0], total[1] = total[0] + 1, total[1] + entry.bytes
