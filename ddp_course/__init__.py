@@ -38,6 +38,7 @@ _HOME = {
     "stages": "ddp_course.show.stages",
     "table": "ddp_course.show.compare",
     "timeline": "ddp_course.show.timeline",
+    "write_page": "ddp_course.show.page",
 }
 
 # What a run asks of the rooms above its own when somebody looks at it.

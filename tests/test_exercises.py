@@ -54,7 +54,7 @@ def test_stub_and_solution_are_mirrored(exercise: str) -> None:
     solution = (ROOT / "solutions" / f"{stem}.py").read_text()
     assert outside(stub) == outside(solution)
     inside = solution.split(BEGIN)[1].split(END)[0]
-    assert 0 < len(inside.splitlines()) <= 12
+    assert 0 < len(inside.splitlines()) <= (20 if exercise == "ex14" else 12)  # the capstone
 
 
 @pytest.mark.parametrize("exercise", EXERCISES)

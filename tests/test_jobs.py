@@ -552,6 +552,8 @@ ELSEWHERE = {  # their cases are in test_lesson_02.py
     "train_pipeline_replicas", "count_pipeline_memory", "wrong_isend",
 } | {  # … and in test_lesson_06.py
     "read_environment", "survive_kill", "follow_nodes", "wrong_fixed_port", "wrong_modulo_index",
+} | {  # … in test_lesson_14.py
+    "train_convnet",
 } | {  # … and in test_pictures.py
     "show_collectives", "sum_by_hand", "wrong_ring_order",
 } | DIAGNOSED  # … and in test_diagnosis.py  # fmt: skip

@@ -30,6 +30,7 @@ from ddp_course.exercises.ex06_survive_kill import exercise as ex06
 from ddp_course.exercises.ex06b_share_again import exercise as ex06b
 from ddp_course.exercises.ex07_accumulate_without_syncing import exercise as ex07
 from ddp_course.exercises.ex10_classify_wrecks import exercise as ex10
+from ddp_course.exercises.ex14_capstone import exercise as ex14
 
 Acts = Iterator[tuple[str, PerRank]]
 SEEDS = [30, pytest.param(300, marks=pytest.mark.nightly)]
@@ -471,6 +472,36 @@ def acts_ex10(inputs: PerRank) -> Acts:
         yield name, ex10._answers(inputs, rule)
 
 
+def acts_ex14(inputs: PerRank) -> Acts:
+    good = right("ex14", inputs)
+    first, rest = ex14._parts(inputs)
+    batch, tests = inputs[0]["steps"].shape[1], len(inputs[0]["test/y"])
+
+    def told(**values: Any) -> PerRank:
+        named = {name.replace("_", " "): value for name, value in values.items()}
+        return merged(good, everywhere(inputs, **named))
+
+    def counted(total: int) -> PerRank:
+        return told(total=total, surplus=total - tests)
+
+    all_ = ex14.STEPS * batch
+    yield "begins again at step 0", told(forwards=ex14.STEPS, all_samples=all_)
+    yield (
+        "every rank takes the whole batch", told(all_samples=len(inputs) * len(rest) * batch)
+    )  # fmt: skip
+    again = told(forwards=len(rest) + 1, all_samples=(len(rest) + 1) * batch)
+    yield "one step repeated", again
+    yield "every rank writes", told(writes=1)
+    yield "gradients in full", told(halved=0)
+    for what in ("optimizer", "model"):
+        yield f"{what} forgotten", told(weight=ex14._trained(inputs, first, rest, forget=what))
+    shares = [{"total": np.array(len(range(r, tests, len(inputs))))} for r in range(len(inputs))]
+    yield "only this rank's count", merged(good, shares)
+    yield "all ranks count everything", counted(tests * len(inputs))
+    yield "padded samples counted", counted(-(-tests // len(inputs)) * len(inputs))
+    yield "the rest not counted", counted(tests // len(inputs) * len(inputs))
+
+
 ACTS = {
     "ex00": acts_ex00,
     "ex01": acts_ex01,
@@ -486,6 +517,7 @@ ACTS = {
     "ex06b": acts_ex06b,
     "ex07": acts_ex07,
     "ex10": acts_ex10,
+    "ex14": acts_ex14,
 }
 
 

@@ -119,6 +119,10 @@ class Collectives(Shown):
         rows = tuple((*what, *total) for what, total in sorted(totals.items()))
         return Rows(("operation", "type", "calls", "bytes"), rows)
 
+    def bytes_handed(self, kind: str, rank: int = 0) -> int:
+        """How many bytes of one type ("float32") a rank handed to collectives; see `handed`."""
+        return sum(row[3] for row in self.handed(rank).rows if row[1] == kind)
+
     def document(self) -> Document:
         head: list[Words] = ["#", *map(Rank, self._columns), "what", "issued by"]
         return Document(Title(self.message), Table(head, self._lines()), *map(Note, self._notes))
