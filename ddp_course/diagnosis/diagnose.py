@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ddp_course.diagnosis import ends, finished, order, start, waits
+from ddp_course.diagnosis import busy, ends, exchange, finished, order, start, waits
 from ddp_course.diagnosis.evidence import Evidence, limit, raised_at, standing
 from ddp_course.diagnosis.kinds import Cause, Diagnosis, fill, say, words_of
 from ddp_course.diagnosis.words import named, shortened, without_folders
@@ -48,12 +48,12 @@ RULES: tuple[Rule, ...] = (
     ends.halted,
     start.started_again,
     order.other_roots,
-    waits.crossed_pairs,
+    exchange.crossed_pairs,
     waits.standstill,
     ends.left_early,
     start.at_start,
-    waits.progressing,
-    waits.at_work,
+    busy.progressing,
+    busy.at_work,
     ends.by_message,
     ends.unknown,
 )

@@ -12,31 +12,22 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from ddp_course.diagnosis import exchange
 from ddp_course.diagnosis.evidence import (
     Evidence,
-    activity,
     blocked_in,
     elsewhere,
-    faulted_at,
     has_left,
     in_call,
     in_function,
     in_loader,
-    in_spawn,
-    is_compiling,
-    is_importing,
-    last_step,
     left_in_the_middle,
-    limit,
-    own_frame,
     path_to_call,
     place,
     standing_at,
     threshold_s,
-    told_t,
     waited_long,
     waited_s,
-    waits_on_handle,
 )
 from ddp_course.diagnosis.habits import breaks, expected, has_made, steps
 from ddp_course.diagnosis.kinds import Cause
@@ -45,14 +36,13 @@ from ddp_course.diagnosis.words import (
     call_name,
     call_place,
     call_text,
-    counted,
     named,
     place_text,
     seconds,
     shortened,
 )
 from ddp_course.observe import ledger, output
-from ddp_course.observe.align import Row, pairs
+from ddp_course.observe.align import Row
 from ddp_course.observe.ledger import Entry
 
 _SHORT_S = 2.5  # an absence that says nothing yet of a rank that is at work
@@ -61,16 +51,13 @@ _EARLIER_ROW_MAY_BE_WHY = (
 )  # fmt: skip
 
 
-# Collectives
-
-
 def standstill(e: Evidence) -> Cause | None:
     """The first collective that some ranks entered and others did not, or not alike."""
     if unfit := message_too_long(e):
         return unfit
     rows = [row for row in e.rows if _does_not_fit(row)]
     if not rows:
-        return _too_late(e) or _no_message(e) or _same_call(e, [])
+        return _too_late(e) or exchange.no_message(e) or _same_call(e, [])
     row = _root_of(e, rows)
     if row.group == ledger.NEW_GROUP:
         return _unlike_groups(e, row)
@@ -348,7 +335,7 @@ class Absence:
             return self.cause("never-arrived.group")
         if rank in e.observed.paused:
             return self.cause("paused.rank", rank=str(rank))
-        if message := _no_message(e):
+        if message := exchange.no_message(e):
             return message
         if other := in_call(e, rank):
             return self.cause("different-collectives.instead", instead=call_text(other))
@@ -392,208 +379,3 @@ def _by_exception(e: Evidence, found: Cause) -> Cause:
         return Cause("exception.unprinted", found.rank, facts, found.collective, standing=True)
     word = e.source.cleanup(place(last))
     return replace(found, facts={**found.facts, "cleanup": word, "culprit": f"rank {found.rank}"})
-
-
-# Messages between two ranks
-
-
-@dataclass(frozen=True)
-class Talk:
-    """A message that a rank waits for, or waits to get rid of."""
-
-    direction: str
-    peer: int | None
-    told: str
-
-
-def _talk(e: Evidence, rank: int) -> Talk | None:
-    """The point-to-point call in which a rank is blocked, or was when it gave up."""
-    mine = e.ledgers.get(rank)
-    if mine is None or mine.why == "exit":
-        return None
-    names = "send", "recv", "batch_isend_irecv"
-    inside = next((name for name in names if in_function(e, rank, name)), "")
-    last = e.last(rank)
-    if waits_on_handle(e, rank) and (unanswered := _unanswered(e, rank)):
-        last, inside = unanswered, "wait"
-    if last is not None and last.p2p is not None and (inside or mine.why == "exception"):
-        peer = None if last.p2p.peer == ledger.ANY_RANK else last.p2p.peer
-        return Talk(last.p2p.direction, peer, call_text(last))
-    if not inside:
-        return None
-    own = own_frame(e, rank)
-    return Talk(inside, None, f"{inside} at {standing_at(e, rank)}" if own else inside)
-
-
-def _unanswered(e: Evidence, rank: int) -> Entry | None:
-    """The message begun by this rank of which its peer knows nothing; a recv before a send."""
-    open_rows = [row for row in pairs(e.ledgers) if row.verdict == "missing"]
-    mine = [entry for row in open_rows if (entry := row.entries.get(rank)) is not None]
-    return min(mine, key=lambda n: (n.p2p is not None and n.p2p.direction, n.t), default=None)
-
-
-def crossed_pairs(e: Evidence) -> Cause | None:
-    """Ranks that wait for each other's messages, in a circle."""
-    talks = {rank: talk for rank in range(e.ranks) if (talk := _talk(e, rank))}
-    circle = _circle({rank: talk.peer for rank, talk in talks.items()})
-    if not circle and len(talks) > 1 and all(talk.peer is None for talk in talks.values()):
-        circle = sorted(talks) if len({talk.direction for talk in talks.values()}) == 1 else []
-    if not circle or waited_s(e, circle) < threshold_s(e):
-        return None
-    directions = {talks[rank].direction for rank in circle}
-    variant = {frozenset({"recv"}): "", frozenset({"send"}): ".send"}.get(
-        frozenset(directions), ".unlike"
-    )
-    facts = {
-        "who": named(circle), "waited": seconds(waited_s(e, circle)),
-        "calls": "; ".join(f"rank {rank} is in {talks[rank].told}" for rank in circle),
-    }  # fmt: skip
-    first = circle[0]
-    return Cause(f"crossed-pairs{variant}", first, facts, talks[first].direction, standing=True)
-
-
-def _circle(peers: Mapping[int, int | None]) -> list[int]:
-    for start in sorted(peers):
-        path = [start]
-        while (after := peers.get(path[-1])) is not None and after in peers:
-            if after in path:
-                return path[path.index(after) :]
-            path.append(after)
-    return []
-
-
-def _no_message(e: Evidence) -> Cause | None:
-    """One rank waits for a message that its peer never sends, or never takes."""
-    talks = {rank: talk for rank in range(e.ranks) if (talk := _talk(e, rank))}
-    for rank, talk in talks.items():
-        peer = talk.peer
-        if peer is None or not 0 <= peer < e.ranks or peer in talks:
-            continue
-        if not waited_long(e, [rank]):
-            continue
-        opposite = "send" if talk.direction == "recv" else "recv"
-        misled = [r for r, one in talks.items() if (one.direction, one.peer) == (opposite, rank)]
-        facts = {
-            "who": f"rank {rank}", "call": talk.told, "peer": f"rank {peer}",
-            "others": named(misled), "waited": seconds(waited_s(e, [rank])),
-            "elsewhere": elsewhere(e, [peer]),
-        }  # fmt: skip
-        if misled:
-            variant = {"send": "wrong_send", "recv": "wrong_recv"}[talk.direction]
-            name = f"crossed-pairs.{variant}"
-            return Cause(name, rank, facts, talk.direction, standing=True)
-        return _peer_fails(e, rank, peer, talk, facts)
-    return None
-
-
-def _peer_fails(e: Evidence, rank: int, peer: int, talk: Talk, facts: dict[str, str]) -> Cause:
-    """The peer did not do its part, or not often enough."""
-    theirs = e.ledgers.get(peer)
-    times = sum(
-        n.p2p is not None and n.p2p.peer == rank and n.p2p.direction != talk.direction
-        for n in (theirs.entries if theirs is not None else ())
-    )
-    asked = sum(
-        n.p2p is not None and (n.p2p.peer, n.p2p.direction) == (peer, talk.direction)
-        for n in e.ledgers[rank].entries
-    )
-    if talk.direction == "recv" and times >= asked and has_left(e, peer):
-        return Cause("exit-early.sending", peer, facts, talk.direction, standing=True)
-    does = "sent" if talk.direction == "recv" else "received"
-    facts["did"] = f"never {does}" if not times else f"{does} only {counted(times, 'message')}"
-    return Cause("never-arrived.message", peer, facts, talk.direction, standing=True)
-
-
-# No rank lacks what others have
-
-
-def progressing(e: Evidence) -> Cause | None:
-    """The ranks still make steps."""
-    if e.ended not in ("time-out", "running"):
-        return None
-    latest, interval = activity(e)
-    if not latest or told_t(e) - max(latest.values()) > max(1.0, 4 * interval):
-        return None
-    made = {rank: step for rank in range(e.ranks) if (step := last_step(e, rank)) is not None}
-    facts = {"step": str(min(made.values())) if made else "", **_more_time(e)}
-    if e.ended == "running":
-        return Cause("running", None, facts)
-    return Cause("too-slow", None, facts, standing=True)
-
-
-def _more_time(e: Evidence) -> dict[str, str]:
-    return {"limit": f"{e.limit_s:g} s (limit_s)", "more": f"{10 * e.limit_s:g}"}
-
-
-def at_work(e: Evidence) -> Cause | None:
-    """No progress was seen, and no rank lacks what others have."""
-    if e.ended not in ("time-out", "running"):
-        return None
-    rules = (_in_loaders, _blocked, _importing, _in_collectives)
-    found = next(filter(None, (rule(e) for rule in rules)), None)
-    if found is not None:
-        return found
-    if e.ended == "running":
-        late = sorted(set(range(e.ranks)) - e.observed.started - set(e.ledgers))
-        who = ""
-        if late:
-            have = "has" if len(late) == 1 else "have"
-            who = "no rank has" if len(late) == e.ranks else f"{named(late)} {have} not"
-        return Cause("running.started" if late else "running.working", None, {"who": who},
-                     standing=True)  # fmt: skip
-    return Cause("too-slow.endless", None, _more_time(e), standing=True)
-
-
-def _in_loaders(e: Evidence) -> Cause | None:
-    ranks = [rank for rank in range(e.ranks) if in_loader(e, rank)]
-    if not ranks:
-        return None
-    facts = {"who": named(ranks), "at": standing_at(e, ranks[0]), "limit": limit(e)}
-    first = ranks[0] if len(ranks) < e.ranks else None
-    return Cause("dataloader-worker.limit", first, facts, standing=True)
-
-
-def _blocked(e: Evidence) -> Cause | None:
-    blocked = {rank: what for rank in range(e.ranks) if (what := blocked_in(e, rank))}
-    if not blocked:
-        return None
-    rank = min(blocked)
-    facts = {
-        "who": named(blocked),
-        "what": blocked[rank],
-        "at": standing_at(e, rank),
-        "limit": limit(e),
-    }
-    variant = ".spawn" if in_spawn(e, rank) else "" if facts["at"] else ".thread"
-    first = rank if len(blocked) < e.ranks else None
-    return Cause(f"stuck{variant}", first, facts, standing=True)
-
-
-def _importing(e: Evidence) -> Cause | None:
-    for name, rule in (("too-slow.importing", is_importing), ("too-slow.compiling", is_compiling)):
-        ranks = [rank for rank in range(e.ranks) if rule(e, rank)]
-        if ranks and e.ended == "time-out":
-            facts = {"who": named(ranks), "at": standing_at(e, ranks[0]), **_more_time(e)}
-            return Cause(name, None, facts, standing=True)
-    return None
-
-
-def _in_collectives(e: Evidence) -> Cause | None:
-    """From the stacks that faulthandler printed."""
-    inside: dict[int, str] = {}
-    for rank in range(e.ranks):
-        frames = output.stack_of(e.lines, rank)
-        calls = [
-            f for f in frames if "torch/distributed/" in f[0] or f[2] == "_engine_run_backward"
-        ]
-        if calls:
-            at = faulted_at(e, rank)
-            inside[rank] = f"in {calls[-1][2]}{f' at {at}' if at else ''}"
-    if not inside:
-        return None
-    others = [rank for rank in range(e.ranks) if rank not in inside]
-    facts = {
-        "calls": "; ".join(f"rank {rank} was {text}" for rank, text in inside.items()),
-        "elsewhere": elsewhere(e, others), "limit": f"{e.limit_s:g} s (limit_s)",
-    }  # fmt: skip
-    return Cause("stuck.apart" if others else "stuck.together", None, facts, standing=True)
