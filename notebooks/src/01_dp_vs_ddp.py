@@ -26,7 +26,7 @@
 # and the shares are added up. `nn.DataParallel` (DP) keeps all replicas in **one process, with a
 # thread for each GPU**. `DistributedDataParallel` (DDP) gives each a **process of its own**. If you came
 # for DDP, start with [02](02_basic_ddp.ipynb) and return here when you meet `nn.DataParallel`. New words
-# are in the [glossary 术语表](glossary.md).
+# are in the [glossary](glossary.md).
 
 # %%
 from ddp_course import (
@@ -332,7 +332,8 @@ guess.reveal(list(killed.exit_codes.values()).count(0), note=f"exit codes: {kill
 # **Exercise 01.** One function that wraps a model on a laptop, on a GPU server and on the second node
 # of a cluster:
 # [exercises/ex01_wrap_for_any_device.py](../exercises/ex01_wrap_for_any_device.py). The check runs it
-# here for real, then pretends machines with GPUs and reads what it asks for.
+# here for real, then pretends machines with GPUs and reads what it asks for. (A script calls
+# `torch.cuda.set_device` as well, before anything else touches a GPU; `my_place()` does that here.)
 
 # %%
 check("ex01")

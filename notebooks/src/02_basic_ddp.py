@@ -24,7 +24,7 @@
 #
 # Lesson 02 has five parts: **basic DDP** (this one), [02a Inside DDP](02a_inside_ddp.ipynb),
 # [02b DDP mistakes](02b_ddp_mistakes.ipynb), [02c How ranks meet](02c_how_ranks_meet.ipynb) and
-# [02d Collectives by hand](02d_collectives.ipynb). New words are in the [glossary 术语表](glossary.md).
+# [02d Collectives by hand](02d_collectives.ipynb). New words are in the [glossary](glossary.md).
 
 # %%
 import numpy as np

@@ -22,7 +22,7 @@
 # | **minutes** | 30 |
 # | **exercise** | 15 minutes more |
 #
-# New words are in the [glossary 术语表](glossary.md).
+# New words are in the [glossary](glossary.md).
 
 # %%
 from ddp_course import check, compare, doctor, launch, predict, table

@@ -22,7 +22,7 @@
 # | **minutes** | 30 |
 # | **exercise** | none; you change a script |
 #
-# New words are in the [glossary 术语表](glossary.md).
+# New words are in the [glossary](glossary.md).
 
 # %%
 from ddp_course import compare, doctor, launch, predict, show_job, table

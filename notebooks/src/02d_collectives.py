@@ -23,7 +23,7 @@
 # | **exercise** | 15 minutes more |
 #
 # DDP needs one collective, the all-reduce. Sharded training (FSDP), tensor parallelism and mixtures of
-# experts are built from the others. New words are in the [glossary 术语表](glossary.md).
+# experts are built from the others. New words are in the [glossary](glossary.md).
 
 # %%
 from ddp_course import (

@@ -17,13 +17,14 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-from ddp_course.rank.data import load
+from ddp_course.rank.data import NAMES, load
 from ddp_course.rank.place import my_place
 from ddp_course.rank.report import log, my_folder, run_rank
 
 GLOBAL_BATCH_SIZE = 48  # splits evenly over 1, 2, 3, 4, 6 and 8 ranks
 
 parser = argparse.ArgumentParser()
+parser.add_argument("--data", choices=NAMES, default="digits", help="the images")
 parser.add_argument("--epochs", type=int, default=3, help="passes over the data")
 parser.add_argument("--seed", type=int, default=0, help="for the weights and the order of the data")
 parser.add_argument("--compress", action="store_true", help="send the gradients as bfloat16")
@@ -44,14 +45,14 @@ def main() -> None:
     dist.init_process_group(place.backend, timeout=place.timeout, device_id=place.device_id)
     rank, world_size = dist.get_rank(), dist.get_world_size()
 
-    images, labels = load("digits", train=True)  # (1437, 1, 8, 8) in 0 … 1, (1437,)
+    images, labels = load(args.data, train=True)  # digits: (1437, 1, 8, 8) in 0 … 1, (1437,)
     torch.manual_seed(args.seed)
     model = nn.Sequential(  # smooth everywhere, so that a rounding stays a rounding
         nn.Conv2d(1, 16, 3, padding=1),  # (batch, 16, 8, 8)
         nn.Tanh(),
         nn.Conv2d(16, 32, 3, padding=1),
         nn.Tanh(),
-        nn.AvgPool2d(2),  # (batch, 32, 4, 4)
+        nn.AvgPool2d(images.shape[-1] // 4),  # (batch, 32, 4, 4)
         nn.Flatten(),
         nn.Linear(512, 10),
     ).to(place.device)
@@ -87,7 +88,7 @@ def main() -> None:
             os.replace(f"{path}.draft", path)  # at once: the old file or the new one
     step_ms = 1000 * (time.perf_counter() - began) / max(1, args.epochs * steps - done)
 
-    images, labels = load("digits", train=False)  # (360, 1, 8, 8), (360,)
+    images, labels = load(args.data, train=False)  # (360, 1, 8, 8), (360,)
     x, y = images[rank::world_size], labels[rank::world_size]  # each image on one rank only
     with torch.no_grad():
         right = (model.module(x.to(place.device)).argmax(1) == y.to(place.device)).sum()
