@@ -7,7 +7,7 @@ PYTHON ?=
 TORCH ?=
 CPU ?=
 ARGS ?=
-WORKERS ?= 2
+WORKERS ?= 3
 
 space := $(subst ,, )
 VENV := $(subst $(space),-,$(strip .venv $(notdir $(PYTHON)) $(if $(TORCH),torch$(TORCH))))

@@ -531,6 +531,7 @@ TRACED = {"overlap_buckets", "time_accumulation"}
 LONG = {
     "resume_training", "wrong_resume",  # all that resuming takes, in one place
     "start_ranks",  # four launchers beside each other
+    "train_convnet",  # the capstone
 }  # fmt: skip
 HANGING = {
     "stop_together",
@@ -552,6 +553,9 @@ ELSEWHERE = {  # their cases are in test_lesson_02.py
     "train_pipeline_replicas", "count_pipeline_memory", "wrong_isend",
 } | {  # … and in test_lesson_06.py
     "read_environment", "survive_kill", "follow_nodes", "wrong_fixed_port", "wrong_modulo_index",
+} | {  # … in test_lesson_08.py
+    "share_samples", "read_stream", "hold_data", "augment_samples", "normalise_batches",
+    "count_padding", "report_metric",
 } | {  # … in test_lesson_14.py
     "train_convnet",
 } | {  # … and in test_pictures.py

@@ -29,6 +29,8 @@ from ddp_course.exercises.ex05_hand_over import exercise as ex05
 from ddp_course.exercises.ex06_survive_kill import exercise as ex06
 from ddp_course.exercises.ex06b_share_again import exercise as ex06b
 from ddp_course.exercises.ex07_accumulate_without_syncing import exercise as ex07
+from ddp_course.exercises.ex08_count_once import exercise as ex08
+from ddp_course.exercises.ex08b_shard_stream import exercise as ex08b
 from ddp_course.exercises.ex10_classify_wrecks import exercise as ex10
 from ddp_course.exercises.ex14_capstone import exercise as ex14
 
@@ -472,6 +474,37 @@ def acts_ex10(inputs: PerRank) -> Acts:
         yield name, ex10._answers(inputs, rule)
 
 
+def acts_ex08(inputs: PerRank) -> Acts:
+    good = right("ex08", inputs)
+    rules: dict[str, Callable[[PerRank], PerRank]] = {
+        "padded samples counted": ex08._padded,
+        "only this rank's samples": ex08._alone,
+        "mean of the ranks' accuracies": ex08._mean_of_ranks,
+        "accuracies added up": ex08._summed,
+        "accuracy in place of macro-F1": ex08._micro,
+        "weighted by the size of the class": ex08._weighted,
+        "mean of the ranks' macro-F1": ex08._mean_f1,
+    }
+    yield "no two numbers", [{} for _ in inputs]
+    for name, rule in rules.items():
+        yield name, merged(good, rule(inputs))
+
+
+def acts_ex08b(inputs: PerRank) -> Acts:
+    rules: dict[str, ex08b.Owns] = {
+        "everything for everybody": ex08b._everything,
+        "shared among ranks only": ex08b._by_rank,
+        "shared among workers only": ex08b._by_worker,
+        "rank and worker added": ex08b._added,
+        "ranks counted in place of workers": ex08b._ranks_for_workers,
+    }
+    yield "nothing returned", [{} for _ in inputs]
+    for name, rule in rules.items():
+        yield name, ex08b._of(inputs, rule)
+    late = {"several__lazy": 0, "one__lazy": 0}
+    yield "all read first", merged(ex08b._of(inputs, ex08b._right), everywhere(inputs, **late))
+
+
 def acts_ex14(inputs: PerRank) -> Acts:
     good = right("ex14", inputs)
     first, rest = ex14._parts(inputs)
@@ -516,6 +549,8 @@ ACTS = {
     "ex06": acts_ex06,
     "ex06b": acts_ex06b,
     "ex07": acts_ex07,
+    "ex08": acts_ex08,
+    "ex08b": acts_ex08b,
     "ex10": acts_ex10,
     "ex14": acts_ex14,
 }

@@ -400,4 +400,4 @@ check("ex07")
 # [modelscope/FunASR PR 3472](https://github.com/modelscope/FunASR/pull/3472) (August 2026) · behaviour as
 # measured in this run.
 #
-# **Next:** [10 When it hangs](10_when_it_hangs.ipynb)
+# **Next:** [08 Data and metrics](08_data_and_metrics.ipynb)

@@ -533,4 +533,4 @@ check("ex10")
 # [faulthandler](https://docs.python.org/3/library/faulthandler.html) ·
 # [py-spy](https://github.com/benfred/py-spy) · behaviour as measured in this run.
 #
-# This is the last lesson for now.
+# **Next:** [14 A project of your own](14_capstone.ipynb)

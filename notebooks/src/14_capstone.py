@@ -173,7 +173,7 @@ kept_said
 compare({"one process": alone, "two nodes": team, "a node lost": survivor}, "accuracy", "worlds")
 
 # %% [markdown]
-# Two lines of the script do this: the order of an epoch depends on the seed and the epoch only, and a
+# Two lines of the script do this: the order of the samples depends on the epoch only, and a
 # rank's share is `batch[rank::world_size]` for any world size. The global batch never changes.
 #
 # # Part 3: send less
@@ -294,3 +294,5 @@ write_page(
 # Alpaydin, C. Kaynak,
 # [Optical recognition of handwritten digits](https://doi.org/10.24432/C50P49), UCI Machine Learning
 # Repository, 1998, as scikit-learn ships them · behaviour as measured in this run.
+#
+# This is the last lesson for now.
