@@ -20,6 +20,7 @@ _HOME = {
     "collectives": "ddp_course.show.ledger",
     "compare": "ddp_course.show.compare",
     "copy_job": "ddp_course.launcher.copying",
+    "curves": "ddp_course.show.curves",
     "diagnose": "ddp_course.diagnosis.diagnose",
     "differences": "ddp_course.show.differences",
     "doctor": "ddp_course.machine",

@@ -556,6 +556,9 @@ ELSEWHERE = {  # their cases are in test_lesson_02.py
 } | {  # … in test_lesson_08.py
     "share_samples", "read_stream", "hold_data", "augment_samples", "normalise_batches",
     "count_padding", "report_metric",
+} | {  # … in test_lesson_09.py
+    "send_under_autocast", "compress_gradients", "scale_loss", "overlap_link",
+    "scale_learning_rate", "average_seldom",
 } | {  # … in test_lesson_14.py
     "train_convnet",
 } | {  # … and in test_pictures.py

@@ -31,6 +31,7 @@ from ddp_course.exercises.ex06b_share_again import exercise as ex06b
 from ddp_course.exercises.ex07_accumulate_without_syncing import exercise as ex07
 from ddp_course.exercises.ex08_count_once import exercise as ex08
 from ddp_course.exercises.ex08b_shard_stream import exercise as ex08b
+from ddp_course.exercises.ex09_compress_gradients import exercise as ex09
 from ddp_course.exercises.ex10_classify_wrecks import exercise as ex10
 from ddp_course.exercises.ex14_capstone import exercise as ex14
 
@@ -505,6 +506,16 @@ def acts_ex08b(inputs: PerRank) -> Acts:
     yield "all read first", merged(ex08b._of(inputs, ex08b._right), everywhere(inputs, **late))
 
 
+def acts_ex09(inputs: PerRank) -> Acts:
+    good = right("ex09", inputs)
+    yield "no future returned", [{} for _ in inputs]
+    yield "sum instead of mean", merged(good, ex09._scaled(0)(inputs))
+    yield "divided twice", merged(good, ex09._scaled(2)(inputs))
+    yield "not reduced", merged(good, ex09._own(inputs))
+    yield "divided but not reduced", merged(good, ex09._own_divided(inputs))
+    yield "sent in full", merged(good, everywhere(inputs, halved=0))
+
+
 def acts_ex14(inputs: PerRank) -> Acts:
     good = right("ex14", inputs)
     first, rest = ex14._parts(inputs)
@@ -551,6 +562,7 @@ ACTS = {
     "ex07": acts_ex07,
     "ex08": acts_ex08,
     "ex08b": acts_ex08b,
+    "ex09": acts_ex09,
     "ex10": acts_ex10,
     "ex14": acts_ex14,
 }

@@ -46,7 +46,8 @@ def parts(*metrics: str, unit: str = "ms", rank: int = 0) -> Callable[[Run], Bar
 
     def view(run: Run) -> Bars:
         values: dict[int | str, float] = {
-            metric.removesuffix(f"_{unit}"): float(run.value(metric, rank)) for metric in metrics
+            metric.removesuffix(f"_{unit}").replace("_", " "): float(run.value(metric, rank))
+            for metric in metrics
         }
         return Bars(f"rank {rank} of {run.job}", values, unit)
 

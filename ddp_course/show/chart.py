@@ -7,8 +7,9 @@ used without pyplot, whose figures and settings belong to the learner.
 from __future__ import annotations
 
 import io
+import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 _THEME = {"#010203": svg.TEXT, "#040506": svg.LINE}
 _TEXT, _LINE = _THEME
 _WIDTH, _ROW = 7.0, 0.25  # inches, of 100 units each
-_NAME, _SAID = 0.076, 0.068  # inches that a letter may take, bold and not
+_NAME, _SAID = 0.082, 0.068  # inches that a letter may take, bold and not
 
 
 def bars(
@@ -49,6 +50,50 @@ def bars(
         chart.text(0, 1 - y / height, name, weight="bold", **letters)
         x = left + (right - left) * max(start, -low / ((high - low) or 1)) + 0.06
         chart.text(x / _WIDTH, 1 - y / height, words, **letters)
+    return _themed(chart, alt)
+
+
+Points = Sequence[tuple[float, float]]
+
+
+def lines(
+    series: Mapping[str, Points], colours: Sequence[str], *, x: str, y: str, alt: str,
+    fitted: Mapping[str, Points] | None = None, log: bool = False,
+) -> str:  # fmt: skip
+    """A line for each series, and a legend beside them.
+
+    fitted  further lines, thin and without marks, of the colour of the series of this name
+    log     both axes are logarithmic
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    chart = Figure(figsize=(_WIDTH, 2.6), facecolor="none", layout="constrained")
+    axes = chart.add_subplot(facecolor="none")
+    few = max(map(len, series.values())) <= 12
+    for (name, points), colour, dash, mark in zip(
+        series.items(), colours, itertools.cycle(("-", "--", "-.", ":")),
+        itertools.cycle("os^Dv"), strict=False,
+    ):  # fmt: skip
+        axes.plot(
+            *zip(*points, strict=True), label=name, color=colour, marker=mark if few else "",
+            linestyle="" if fitted and name in fitted else dash, linewidth=1.8, markersize=5,
+        )  # fmt: skip
+        if fitted and name in fitted:
+            axes.plot(*zip(*fitted[name], strict=True), color=colour, linewidth=1)
+    if log:
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+    elif all(float(at).is_integer() for points in series.values() for at, _ in points):
+        axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
+    axes.set_xlabel(x, color=_TEXT, size=9)
+    axes.set_ylabel(y, color=_TEXT, size=9)
+    axes.tick_params(which="both", color=_LINE, labelcolor=_TEXT, labelsize=8)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(_LINE)
+    axes.legend(
+        loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False, labelcolor=_TEXT, fontsize=9
+    )
     return _themed(chart, alt)
 
 

@@ -119,9 +119,10 @@ class Collectives(Shown):
         rows = tuple((*what, *total) for what, total in sorted(totals.items()))
         return Rows(("operation", "type", "calls", "bytes"), rows)
 
-    def bytes_handed(self, kind: str, rank: int = 0) -> int:
-        """How many bytes of one type ("float32") a rank handed to collectives; see `handed`."""
-        return sum(row[3] for row in self.handed(rank).rows if row[1] == kind)
+    def bytes_handed(self, what: str, rank: int = 0) -> int:
+        """How many bytes a rank handed to one operation ("all_reduce"), or of one type ("float32");
+        see `handed`."""
+        return sum(row[3] for row in self.handed(rank).rows if what in row[:2])
 
     def document(self) -> Document:
         head: list[Words] = ["#", *map(Rank, self._columns), "what", "issued by"]

@@ -300,4 +300,4 @@ each_rank(metrics, "best_by_own", "best_by_all")
 # Ioffe, C. Szegedy, [Batch Normalization](https://arxiv.org/abs/1502.03167), 2015 · behaviour as measured
 # in this run.
 #
-# **Next:** [10 When it hangs](10_when_it_hangs.ipynb)
+# **Next:** [09 Cheaper steps](09_cheaper_steps.ipynb)
