@@ -559,6 +559,8 @@ ELSEWHERE = {  # their cases are in test_lesson_02.py
 } | {  # … in test_lesson_09.py
     "send_under_autocast", "compress_gradients", "scale_loss", "overlap_link",
     "scale_learning_rate", "average_seldom",
+} | {  # … in test_lesson_13.py
+    "shard_model", "wrong_forward_method", "split_layers", "recompute_activations",
 } | {  # … in test_lesson_14.py
     "train_convnet",
 } | {  # … and in test_pictures.py

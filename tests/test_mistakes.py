@@ -33,6 +33,7 @@ from ddp_course.exercises.ex08_count_once import exercise as ex08
 from ddp_course.exercises.ex08b_shard_stream import exercise as ex08b
 from ddp_course.exercises.ex09_compress_gradients import exercise as ex09
 from ddp_course.exercises.ex10_classify_wrecks import exercise as ex10
+from ddp_course.exercises.ex13_share_optimizer import exercise as ex13
 from ddp_course.exercises.ex14_capstone import exercise as ex14
 
 Acts = Iterator[tuple[str, PerRank]]
@@ -516,6 +517,15 @@ def acts_ex09(inputs: PerRank) -> Acts:
     yield "sent in full", merged(good, everywhere(inputs, halved=0))
 
 
+def acts_ex13(inputs: PerRank) -> Acts:
+    good, n = right("ex13", inputs), len(inputs)
+    yield "every rank keeps everything", merged(good, everywhere(inputs, owners=[n] * 7))
+    alone = ex13._trained(inputs, shared=False)
+    yield "updates not shared", merged(good, [{"weights": weights} for weights in alone])
+    yield "sent by the wrong rank", merged(good, [{"weights": i["weights"]} for i in inputs])
+    yield "everything sent by one rank", merged(good, everywhere(inputs, weights=alone[0]))
+
+
 def acts_ex14(inputs: PerRank) -> Acts:
     good = right("ex14", inputs)
     first, rest = ex14._parts(inputs)
@@ -564,6 +574,7 @@ ACTS = {
     "ex08b": acts_ex08b,
     "ex09": acts_ex09,
     "ex10": acts_ex10,
+    "ex13": acts_ex13,
     "ex14": acts_ex14,
 }
 

@@ -119,6 +119,10 @@ class Collectives(Shown):
         rows = tuple((*what, *total) for what, total in sorted(totals.items()))
         return Rows(("operation", "type", "calls", "bytes"), rows)
 
+    def calls(self, operation: str, rank: int = 0) -> int:
+        """How often a rank called one operation ("all_reduce"); see `handed`."""
+        return sum(row[2] for row in self.handed(rank).rows if row[0] == operation)
+
     def bytes_handed(self, what: str, rank: int = 0) -> int:
         """How many bytes a rank handed to one operation ("all_reduce"), or of one type ("float32");
         see `handed`."""

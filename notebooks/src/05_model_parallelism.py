@@ -376,7 +376,7 @@ table(forgotten, "state", "device")
 # | if | then | each rank has |
 # |---|---|---|
 # | the model fits into one device | DDP | all parameters, a share of the batch |
-# | it does not fit | sharding with `fully_shard` (FSDP2; lesson 13, to come) | a piece of every layer |
+# | it does not fit | sharding with `fully_shard` (FSDP2; [lesson 13](13_beyond_ddp.ipynb)) | a piece of every layer |
 # | single layers are too large or too slow, and the machine's links are fast | tensor parallelism inside the machine, sharding across | a piece of every matrix |
 # | many machines with slow links, and stages that take equally long | a pipeline across machines, with DDP over replicas | its stage's parameters, all micro-batches of its row |
 # | a quick try on two devices of one machine, and speed matters little | two devices in one process, DDP around it | all parameters, on two devices |

@@ -533,4 +533,4 @@ check("ex10")
 # [faulthandler](https://docs.python.org/3/library/faulthandler.html) ·
 # [py-spy](https://github.com/benfred/py-spy) · behaviour as measured in this run.
 #
-# **Next:** [14 A project of your own](14_capstone.ipynb)
+# **Next:** [13 Beyond DDP](13_beyond_ddp.ipynb)
