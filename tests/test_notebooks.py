@@ -110,6 +110,19 @@ def test_links_lead_somewhere(path: Path) -> None:
         assert target.startswith("https://") or (path.parent / target).exists(), target
 
 
+def test_no_two_lessons_write_the_same_file() -> None:
+    """A learner goes through all of them in one folder."""
+    written = [
+        name.removesuffix(".py")
+        for path in NOTEBOOKS
+        for cell in code_cells(path)
+        for name in re.findall(r'^%%job (\w+)|copy_job\("\w+", "(.+?)"\)|write_page\(\s*"(.+?)"',
+                               cell.source, re.MULTILINE)
+        for name in filter(None, name)
+    ]  # fmt: skip
+    assert len(written) > 8 and sorted(set(written)) == sorted(written)
+
+
 def test_each_lesson_ends_with_the_next() -> None:
     last_lines = [prose(path).splitlines()[-1] for path in NOTEBOOKS]
     titles = [prose(path).splitlines()[0].removeprefix("# ") for path in NOTEBOOKS]

@@ -57,11 +57,11 @@ doctor(short=True)
 #
 # ## How do I leave the notebook?
 #
-# With a file and a command. This cell is saved as `my_training.py`, beside the notebook. It uses nothing
+# With a file and a command. This cell is saved as `my_sum.py`, beside the notebook. It uses nothing
 # of the course.
 
 # %%
-# %%job my_training
+# %%job my_sum
 import os
 
 import torch
@@ -74,7 +74,7 @@ print(f"rank {os.environ['RANK']} of {os.environ['WORLD_SIZE']}: the sum is {num
 dist.destroy_process_group()
 
 # %%
-mine = launch("my_training", ranks=2)
+mine = launch("my_sum", ranks=2)
 
 # %%
 print(mine.command)
