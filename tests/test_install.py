@@ -416,7 +416,7 @@ def test_make_setup_installs_and_nothing_else(project: Project) -> None:
     ("target", "ran", "dev"),
     [
         ("lab", "tools/lab.py", False),
-        ("test", "-m pytest -n 2 --dist worksteal", True),
+        ("test", "-m pytest -n 3 --dist worksteal", True),
         ("course", "tools/course.py", True),
         ("bench", "tools/bench.py", True),
         ("notebooks", "tools/build_notebooks.py", True),
@@ -437,7 +437,7 @@ def test_make_nightly_runs_what_test_leaves_out_and_the_endurance(project: Proje
     project.has_python("python3", "3.12.1")
     code, said = make(project, "nightly")
     assert code == 0
-    assert said.endswith("ran -m pytest -m nightly -n 2 --dist worksteal\nran tools/endure.py\n")
+    assert said.endswith("ran -m pytest -m nightly -n 3 --dist worksteal\nran tools/endure.py\n")
 
 
 def test_make_stops_where_the_installation_failed(project: Project) -> None:

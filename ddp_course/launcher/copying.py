@@ -12,7 +12,8 @@ from ddp_course import disk
 from ddp_course.errors import BadArgument, CourseError
 from ddp_course.launcher.catalogue import find_job
 
-_PLAIN = disk.PACKAGE / "rank" / "plain.py"
+# Where what a copy needs is found: in place of ours, and what needs nothing of ours as it is.
+_PLAIN = [disk.PACKAGE / "rank" / name for name in ("plain.py", "link.py")]
 
 
 def copy_job(job: str | Path, to: str | Path) -> Path:
@@ -88,10 +89,21 @@ def alone(source: str, name: str) -> str:
 
 
 def _plain(names: list[str], known: set[str]) -> tuple[list[str], list[str]]:
-    """The imports that these functions need beyond what is known, and the functions."""
-    source = _PLAIN.read_text(encoding="utf-8")
+    """The imports that these functions and classes need beyond what is known, and themselves."""
+    imports: list[str] = []
+    functions: list[str] = []
+    for path in _PLAIN:
+        more = _plain_of(path.read_text(encoding="utf-8"), names, known)
+        imports += [one for one in more[0] if one not in imports]
+        functions += more[1]
+    return imports, functions
+
+
+def _plain_of(source: str, names: list[str], known: set[str]) -> tuple[list[str], list[str]]:
     tree = ast.parse(source)
-    found = [n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name in names]
+    found = [
+        n for n in tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef) and n.name in names
+    ]
     used = {n.id for f in found for n in ast.walk(f) if isinstance(n, ast.Name)} - known
     imports = [
         ast.unparse(node)
